@@ -1,0 +1,67 @@
+"""Draw a training set of FB15k-237's size, and test sets beside the paper's statistics.
+
+python benchmarks/sampling.py DATA
+
+DATA holds FB15k-237-betae and NELL-betae in the BetaE release layout. The paper's table "average
+number of answers of test queries" counts hard answers of sets that limit only those; so the test
+sets here are drawn with `max_hard=100`, and with the limit on all answers for comparison.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from betae import KnowledgeGraph
+from betae.datasets.release import read_release
+from betae.queries.sample import sample_queries
+from betae.queries.structures import EPFO, NEGATION
+
+PAPER = {
+    "FB15k-237": [1.7, 17.3, 24.3, 6.9, 4.5, 17.7, 10.4, 19.6, 24.3, 16.3, 13.4, 19.5, 21.7, 18.2],
+    "NELL": [1.6, 14.9, 17.5, 5.7, 6.0, 17.4, 11.9, 14.9, 19.0, 12.9, 11.1, 12.9, 16.0, 13.0],
+}
+STRUCTURES = (*EPFO, *NEGATION)
+
+
+def peak_memory() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 2**20
+    return float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, metavar="DATA")
+    data = parser.parse_args().data
+    graphs = {
+        name: KnowledgeGraph.from_triples(read_release(data / f"{name}-betae")) for name in PAPER
+    }
+    sample_queries(graphs["NELL"], {"2in": 10})  # compile, or load what was compiled before
+    counts = dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 149_689)
+    counts |= dict.fromkeys(NEGATION, 14_968)
+    start = time.perf_counter()
+    drawn = sample_queries(graphs["FB15k-237"], counts)
+    seconds = time.perf_counter() - start
+    num_answers = sum(len(block.easy.values) for block in drawn.blocks.values())
+    print(
+        f"FB15k-237 training set: {len(drawn):,} queries with {num_answers:,} answers in "
+        f"{seconds:.1f} s, peak {peak_memory():.2f} GiB\n"
+    )
+    for name, graph in graphs.items():
+        released = sample_queries(graph, dict.fromkeys(STRUCTURES, 4000), "test", max_hard=100)
+        strict = sample_queries(graph, dict.fromkeys(STRUCTURES, 4000), "test")
+        print(f"{name} test queries, mean number of hard answers (all answers)")
+        print("      paper   at most 100 hard    at most 100 in all")
+        for structure, paper in zip(STRUCTURES, PAPER[name], strict=True):
+            cells = []
+            for queries in (released, strict):
+                block = queries.blocks[structure]
+                hard, easy = block.hard.lengths.mean(), block.easy.lengths.mean()
+                cells.append(f"{hard:6.1f} ({hard + easy:6.1f})")
+            print(f"{structure:>4}  {paper:5.1f}   {cells[0]:>16}    {cells[1]:>16}")
+        print()
+
+
+if __name__ == "__main__":
+    main()

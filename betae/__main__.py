@@ -1,0 +1,5 @@
+"""`python -m betae`, the same as `betae`."""
+
+from betae.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Queries: one tree form, the notations that lead to it, and what is done with it."""

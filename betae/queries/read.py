@@ -1,0 +1,24 @@
+"""Any notation of a query that a person may give: logic text, SPARQL, or a file of either."""
+
+from pathlib import Path
+
+from betae.errors import InvalidArgument
+from betae.queries.ast import Query
+from betae.queries.sparql import parse_sparql
+from betae.queries.syntax import parse
+
+SPARQL_WORDS = ("select", "prefix", "base", "ask", "construct", "describe")
+
+
+def read_query(text: str) -> Query:
+    """Read logic text or a SPARQL SELECT; a single word that names a file is read from there."""
+    words = text.split()
+    if len(words) == 1 and not text.startswith("?"):
+        path = Path(text.strip())
+        if not path.is_file():
+            raise InvalidArgument(f"{text!r} is neither a query nor a file.")
+        text = path.read_text(encoding="utf-8")
+        words = text.split()
+    first = words[0].lower() if words else ""
+    is_sparql = first in SPARQL_WORDS or first.startswith("#")
+    return parse_sparql(text) if is_sparql else parse(text)

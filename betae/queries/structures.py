@@ -1,0 +1,157 @@
+"""Structures: queries with placeholders, `_`, for entities and relations.
+
+A query is its structure filled with symbols, the ids of its entities and relations in the order in
+which a walk over the tree from the leaves up meets them. Many queries of one structure are then one
+matrix of symbols, (num_queries, num_symbols), with no Python object per query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from betae.errors import InvalidArgument
+from betae.queries.ast import PLACEHOLDER, And, Entity, Not, Or, Project, Query, nodes
+
+_1p = Entity(PLACEHOLDER)[PLACEHOLDER]
+_2p = _1p[PLACEHOLDER]
+
+STRUCTURES: dict[str, Query] = {  # the paper's names: p projection, i intersection, n, u
+    "1p": _1p,
+    "2p": _2p,
+    "3p": _2p[PLACEHOLDER],
+    "2i": _1p & _1p,
+    "3i": _1p & _1p & _1p,
+    "ip": (_1p & _1p)[PLACEHOLDER],
+    "pi": _2p & _1p,
+    "2in": _1p & ~_1p,
+    "3in": _1p & _1p & ~_1p,
+    "inp": (_1p & ~_1p)[PLACEHOLDER],
+    "pin": _2p & ~_1p,
+    "pni": ~_2p & _1p,
+    "2u": _1p | _1p,
+    "up": (_1p | _1p)[PLACEHOLDER],
+    "2u-DM": ~(~_1p & ~_1p),
+    "up-DM": (~(~_1p & ~_1p))[PLACEHOLDER],
+}
+EPFO = ("1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up")  # without negation
+NEGATION = ("2in", "3in", "inp", "pin", "pni")
+TRAINING = ("1p", "2p", "3p", "2i", "3i", *NEGATION)
+
+_NAMES = {structure: name for name, structure in STRUCTURES.items()}
+
+
+def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
+    """Take a query of ids apart into its structure and its symbols."""
+    symbols: list[int] = []
+
+    def strip(node: Query) -> Query:
+        operands = [strip(operand) for operand in node.operands]
+        if isinstance(node, Entity):
+            symbols.append(_id(node.name))
+            return Entity(PLACEHOLDER)
+        if isinstance(node, Project):
+            symbols.append(_id(node.relation))
+            return Project(operands[0], PLACEHOLDER)
+        return node.with_operands(*operands)
+
+    structure = strip(query)
+    return structure, tuple(symbols)
+
+
+def _id(name: str | int) -> int:
+    if isinstance(name, str):
+        raise InvalidArgument(f"{name!r} is a name where an id is needed: resolve the query first.")
+    return name
+
+
+def fill(structure: Query, symbols: Sequence[int]) -> Query:
+    """Put symbols into the placeholders of a structure; names that are fixed there stay."""
+    left = iter(symbols)
+
+    def filled(node: Query) -> Query:
+        operands = [filled(operand) for operand in node.operands]
+        if not is_open(node):
+            return node.with_operands(*operands)
+        symbol = int(next(left))
+        return Project(operands[0], symbol) if operands else Entity(symbol)
+
+    return filled(structure)
+
+
+def is_open(node: Query) -> bool:
+    """Tell whether a node itself, not its operands, is a placeholder."""
+    return (isinstance(node, Entity) and node.name == PLACEHOLDER) or (
+        isinstance(node, Project) and node.relation == PLACEHOLDER
+    )
+
+
+def num_symbols(structure: Query) -> int:
+    """Return how many symbols fill a structure."""
+    return sum(map(is_open, nodes(structure)))
+
+
+def name_of(structure: Query) -> str:
+    """Return the paper's name of a structure, else its logic text."""
+    return _NAMES.get(structure) or str(structure)
+
+
+def has_negation(query: Query) -> bool:
+    """Tell whether a complement occurs in the query."""
+    return any(isinstance(node, Not) for node in nodes(query))
+
+
+# ---- the release's nested tuples --------------------------------------------------------------
+#
+# (entity, (relation, ...)) is a path; (query, query) an intersection; (query, query, (-1,)) a
+# union; -2 among the relations a complement. In structures the letters e, r, u, n stand for them.
+
+_UNION, _COMPLEMENT = (-1, "u"), (-2, "n")
+
+
+def from_tuple(nested: Any) -> Query:
+    """Read the release's nested tuples, of ids or of the letters e, r, u and n."""
+    try:
+        return _from_tuple(nested)
+    except (TypeError, ValueError, IndexError) as error:
+        raise InvalidArgument(f"{nested!r} is not a query of the BetaE release.") from error
+
+
+def _from_tuple(nested: Any) -> Query:
+    if not isinstance(nested, tuple):
+        return Entity(PLACEHOLDER if nested == "e" else int(nested))
+    *first, last = nested
+    if any(isinstance(step, tuple) for step in last):  # another branch, such as (e, (r,))
+        return And(*map(_from_tuple, nested))
+    if last[0] in _UNION:
+        return Or(*map(_from_tuple, first))
+    (start,) = first
+    query = _from_tuple(start)
+    for step in last:
+        if step in _COMPLEMENT:
+            query = Not(query)
+        else:
+            query = Project(query, PLACEHOLDER if step == "r" else int(step))
+    return query
+
+
+def to_tuple(query: Query) -> Any:
+    """Write a query of ids, or a structure, as the release's nested tuples."""
+    steps: list[Any] = []
+    while isinstance(query, Project | Not):
+        if isinstance(query, Not):
+            steps.append(-2 if _is_filled(query) else "n")
+        else:
+            steps.append("r" if query.relation == PLACEHOLDER else _id(query.relation))
+        query = query.operand
+    if isinstance(query, Entity):
+        start: Any = "e" if query.name == PLACEHOLDER else _id(query.name)
+    else:
+        start = tuple(map(to_tuple, query.operands))
+        if isinstance(query, Or):
+            start += ((-1 if _is_filled(query) else "u",),)
+    return (start, tuple(reversed(steps))) if steps else start
+
+
+def _is_filled(query: Query) -> bool:
+    return not any(map(is_open, nodes(query)))

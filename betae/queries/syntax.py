@@ -1,0 +1,234 @@
+"""Logic text <-> trees.
+
+    ?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)
+
+Target, dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and parentheses; `!` binds
+tightest, then `&`, then `|`; `exists` reaches as far right as it can. An atom is
+`relation(head, tail)` or `?X = entity`; `~relation` is the inverse. A name is a bare word, a
+"quoted string", an `<iri>` or an id, `#12`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from betae.errors import QuerySyntaxError, UnsupportedQuery
+from betae.graph import INVERSE
+from betae.queries.ast import And, Entity, Name, Not, Or, Project, Query, inverse
+from betae.queries.formula import (
+    Atom,
+    Conjunction,
+    Disjunction,
+    Equals,
+    Exists,
+    Formula,
+    Negation,
+    Variable,
+    to_tree,
+)
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+
+BARE_NAME = r"[\w/][\w/:.+\-]*"
+GRAMMAR = rf"""
+    start: VARIABLE "." formula
+    ?formula: conjunction | conjunction (_OR conjunction)+     -> disjunction
+    ?conjunction: unary | unary (_AND unary)+                   -> conjunction
+    ?unary: _NOT unary                                          -> negation
+        | _EXISTS VARIABLE (","? VARIABLE)* (":" | ".") formula -> exists
+        | "(" formula ")"
+        | relation "(" term "," term ")"                        -> atom
+        | term "=" term                                         -> equals
+    relation: INVERSE? name
+    ?term: VARIABLE -> variable | name -> entity
+    name: BARE | STRING | IRI | ID
+    _OR: "|" | "∨"
+    _AND: "&" | "∧"
+    _NOT: "!" | "¬"
+    _EXISTS.2: /exists(?![\w\/:.+\-])|∃/
+    INVERSE: "{INVERSE}"
+    VARIABLE: /\?\w+/
+    BARE: /{BARE_NAME.replace("/", chr(92) + "/")}/
+    STRING: /"(\\(["\\\/bfnrt]|u[0-9a-fA-F]{{4}})|[^"\\])*"/
+    IRI: /<[^<>\s]*>/
+    ID: /#\d+/
+    %import common.WS
+    %ignore WS
+"""
+SPOKEN = {
+    "VARIABLE": "a ?variable",
+    "BARE": "a name",
+    "DOT": "'.'",
+    "COLON": "':'",
+    "COMMA": "','",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "EQUAL": "'='",
+    "_OR": "'|'",
+    "_AND": "'&'",
+    "_NOT": "'!'",
+    "_EXISTS": "'exists'",
+    "$END": "the end",
+}
+
+
+def parse(text: str) -> Query:
+    """Read logic text into a tree of names; `resolve` then finds them in a graph."""
+    import lark
+
+    try:
+        tree = _parser().parse(text)
+    except lark.exceptions.UnexpectedInput as error:
+        raise _syntax_error(error, text) from None
+    target, formula = tree.children
+    return to_tree(_formula(formula), _variable(target))  # type: ignore[arg-type]
+
+
+@cache
+def _parser() -> Lark:
+    import lark
+
+    return lark.Lark(GRAMMAR, parser="lalr")
+
+
+def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
+    import lark
+
+    position: int
+    if isinstance(error, lark.exceptions.UnexpectedCharacters):
+        position, found = error.pos_in_stream or 0, repr(error.char)
+        expected = error.allowed or set()
+        if error.char == '"':
+            message = "A quoted name has no closing quote, or a backslash that is not doubled."
+            return QuerySyntaxError(message, text, position)
+    else:
+        token = error.token
+        at_end = token.type == "$END"
+        position = len(text.rstrip()) if at_end else token.start_pos or 0
+        found = "end of the text" if at_end else repr(str(token))
+        expected = error.accepts or error.expected
+        if token.type == "VARIABLE" and expected == {"DOT"}:
+            return QuerySyntaxError("A query has one target variable, then '.'.", text, position)
+    spoken = [phrase for terminal, phrase in SPOKEN.items() if terminal in expected]
+    hint = f" Expected {' or '.join(spoken)}." if spoken else ""
+    return QuerySyntaxError(f"Unexpected {found}.{hint}", text, position)
+
+
+def _formula(tree: Any) -> Formula:
+    parts = tree.children
+    match tree.data:
+        case "disjunction":
+            return Disjunction(tuple(map(_formula, parts)))
+        case "conjunction":
+            return Conjunction(tuple(map(_formula, parts)))
+        case "negation":
+            return Negation(_formula(parts[0]))
+        case "exists":
+            return Exists(tuple(map(_variable, parts[:-1])), _formula(parts[-1]))
+        case "equals":
+            return _equals(*map(_term, parts))
+        case "atom":
+            relation, head, tail = parts
+            *inverted, name = relation.children
+            spelled = _name(name)
+            return Atom(inverse(spelled) if inverted else spelled, _term(head), _term(tail))
+    raise AssertionError(tree.data)
+
+
+def _equals(left: Variable | Entity, right: Variable | Entity) -> Equals:
+    if isinstance(left, Variable) and isinstance(right, Entity):
+        return Equals(left, right)
+    if isinstance(left, Entity) and isinstance(right, Variable):
+        return Equals(right, left)
+    shown = [
+        str(part) if isinstance(part, Variable) else _spell(part.name) for part in (left, right)
+    ]
+    raise UnsupportedQuery(f"'=' is for a variable and a name, not for {' and '.join(shown)}.")
+
+
+def _term(tree: Any) -> Variable | Entity:
+    (child,) = tree.children
+    return _variable(child) if tree.data == "variable" else Entity(_name(child))
+
+
+def _variable(token: Token) -> Variable:
+    return Variable(token[1:])
+
+
+def _name(tree: Any) -> Name:
+    (token,) = tree.children
+    match token.type:
+        case "STRING":
+            return str(json.loads(token, strict=False))
+        case "IRI":
+            return str(token[1:-1])
+        case "ID":
+            return int(token[1:])
+    return str(token)
+
+
+# ---- and back ---------------------------------------------------------------------------------
+
+
+def to_text(query: Query) -> str:
+    """Write a tree as logic text; `parse` reads it back to the same tree."""
+    sentence = _sentence(query, "?X", (f"?V{number}" for number in count(1)))
+    return f"?X . {sentence[1:-1] if isinstance(query, Or) else sentence}"
+
+
+def _sentence(query: Query, variable: str, fresh: Iterator[str]) -> str:
+    bound, parts = _conjuncts(query, variable, fresh)
+    quantifier = f"exists {', '.join(bound)} : " if bound else ""
+    return quantifier + " & ".join(parts)
+
+
+def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[str], list[str]]:
+    """Return the variables to bind and the conjuncts that say "`variable` is in `query`"."""
+    match query:
+        case Entity(name):
+            return [], [f"{variable} = {_spell(name)}"]
+        case Project(Entity(name), relation):
+            return [], [_spell_atom(relation, _spell(name), variable)]
+        case Project(operand, relation):
+            middle = next(fresh)
+            bound, parts = _conjuncts(operand, middle, fresh)
+            return [middle, *bound], [*parts, _spell_atom(relation, middle, variable)]
+        case And():
+            bound, parts = [], []
+            for operand in query.operands:
+                more_bound, more_parts = _conjuncts(operand, variable, fresh)
+                bound += more_bound
+                parts += more_parts
+            return bound, parts
+        case Or():
+            sentences = [_sentence(operand, variable, fresh) for operand in query.operands]
+            closed = [f"({text})" if text.startswith("exists ") else text for text in sentences]
+            return [], [f"({' | '.join(closed)})"]
+        case Not(operand):
+            sentence = _sentence(operand, variable, fresh)
+            is_closed = isinstance(operand, Or | Not) or (
+                isinstance(operand, Project) and isinstance(operand.operand, Entity)
+            )
+            return [], [f"!{sentence}" if is_closed else f"!({sentence})"]
+    raise AssertionError(query)
+
+
+def _spell_atom(relation: Name, source: str, target: str) -> str:
+    if isinstance(relation, str) and relation.startswith(INVERSE):
+        bare = relation[1:]
+        if inverse(bare) == relation:  # not so if the bare name begins with ~ too
+            return f"{_spell(bare)}({target}, {source})"
+    return f"{_spell(relation)}({source}, {target})"
+
+
+def _spell(name: Name) -> str:
+    if isinstance(name, int):
+        return f"#{name}"
+    is_bare = re.fullmatch(BARE_NAME, name) and name != "exists"
+    return name if is_bare else json.dumps(name, ensure_ascii=False)

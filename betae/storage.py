@@ -1,0 +1,187 @@
+"""Folders of memory-mapped arrays that are written whole or not at all.
+
+A store is a folder of `.npy` files and a `manifest.json` that says what it is (`kind`, `version`),
+whatever its writer adds, and the size and sha256 of every part. Nothing here knows about graphs.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.errors import StoreError
+
+Array = NDArray[Any]
+MANIFEST = "manifest.json"
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def writing_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that becomes `target` on success and vanishes on any error."""
+    check_writable(target, overwrite)
+    with _explaining_disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
+        try:
+            yield partial
+            partial.chmod(0o755)
+            _replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def writing_file(target: Path) -> Iterator[Path]:
+    """Yield a path whose file becomes `target` on success and vanishes on any error."""
+    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    with _explaining_disk_errors(target):
+        try:
+            yield partial
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explaining_disk_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise StoreError(f"Cannot write {target}: {error.strerror or error}.") from error
+        raise StoreError(
+            f"The disk is full: {target} was not written and nothing else was changed. "
+            "Free some space or choose another place."
+        ) from error
+
+
+def check_writable(target: Path, overwrite: bool = False) -> None:
+    """Raise StoreError now, before any work, if `target` must not be (over)written."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise StoreError(f"{target} already exists. Choose another folder or overwrite it.")
+    try:
+        _load_manifest(target / MANIFEST)
+    except (OSError, ValueError):
+        raise StoreError(
+            f"{target} is not a folder that betae wrote, so it is left alone."
+        ) from None
+
+
+def _replace(new: Path, target: Path) -> None:
+    if not target.exists():
+        new.rename(target)
+        return
+    # A folder cannot be renamed over a full one: move the old one aside, then delete it.
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
+    target.rename(old)  # over the empty folder just made
+    try:
+        new.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
+    """Write each array to its own file in a folder that `writing_folder` gave."""
+    for name, array in arrays.items():
+        array = np.ascontiguousarray(array)
+        header = np.lib.format.header_data_from_array_1_0(array)
+        with (folder / f"{name}.npy").open("wb") as file:
+            # Not np.save: its error does not tell a full disk from any other.
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(array.data)
+
+
+def write_manifest(folder: Path, kind: str, version: int, facts: Mapping[str, Any]) -> None:
+    """Make a store of the files in `folder`: flush them, and write their sizes and checksums."""
+    parts = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+        parts[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    manifest = {"kind": kind, "version": version, **facts, "parts": parts}
+    with (folder / MANIFEST).open("w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=2, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
+    """Return the manifest of a store, once it is of this kind and not newer than `version`."""
+    path = folder / MANIFEST
+    try:
+        manifest = _load_manifest(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{folder} is not a betae {kind}: it has no {MANIFEST}.") from None
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}). Make the {kind} again.") from error
+    if manifest["kind"] != kind:
+        raise StoreError(f"{folder} holds a {manifest['kind']}, not a {kind}.")
+    if manifest["version"] > version:
+        raise StoreError(
+            f"{folder} has format version {manifest['version']}; this betae reads up to "
+            f"{version}. Upgrade it: pip install --upgrade betae"
+        )
+    return manifest
+
+
+def _load_manifest(path: Path) -> dict[str, Any]:
+    """Read a manifest; raise ValueError if it is not one of betae's."""
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    shape = {"kind": str, "version": int, "parts": dict}
+    for key, kind in shape.items():
+        if not isinstance(manifest, dict) or not isinstance(manifest.get(key), kind):
+            raise ValueError(f"it has no proper {key!r}")
+    for name, part in manifest["parts"].items():
+        if not isinstance(part, dict) or not {"bytes", "sha256"} <= part.keys():
+            raise ValueError(f"it does not describe {name!r}")
+    return manifest  # type: ignore[no-any-return]
+
+
+def check_parts(folder: Path, manifest: Mapping[str, Any], verify: bool = True) -> None:
+    """Check the sizes of the parts of a store, and their contents when `verify`."""
+    again = f"Make the {manifest['kind']} again."
+    for name, expected in manifest["parts"].items():
+        path = folder / name
+        if not path.is_file():
+            raise StoreError(f"{path} is missing. {again}")
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise StoreError(
+                f"{path} is truncated or changed: {size} bytes, {expected['bytes']} expected. "
+                + again
+            )
+        if verify and _sha256(path) != expected["sha256"]:
+            raise StoreError(
+                f"{path} is damaged: its checksum does not match the manifest. {again}"
+            )
+
+
+def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
+    """Memory-map the arrays of a store, read-only."""
+    arrays: dict[str, Array] = {}
+    for name in manifest["parts"]:
+        try:
+            array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise StoreError(f"{folder / name} is damaged: {error}.") from error
+        arrays[name.removesuffix(".npy")] = array
+    return arrays
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

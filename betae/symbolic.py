@@ -1,0 +1,85 @@
+"""Exact answers: the tree walked over the graph, with true set semantics.
+
+`answers` is the obvious version for one query; `answers_batch` runs many on all cores through a
+compiled kernel and is tested against it. A complement is taken over all entities of the graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.edges import Adjacency, Ids, View
+from betae.graph import KnowledgeGraph
+from betae.queries.ast import And, Entity, Not, Or, Project, Query, resolve
+from betae.queries.structures import structure_of
+from betae.ragged import Ragged
+
+CHUNK = 1024  # at most so many queries a thread takes at a time
+
+
+def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
+    """Return the ids of all entities that answer `query` on the edges of `view`, ascending."""
+    adjacency = graph.adjacency(view)
+
+    def walk(node: Query) -> NDArray[np.bool_]:
+        match node:
+            case Entity(name):
+                found = np.zeros(graph.num_entities, dtype=bool)
+                found[name] = True
+                return found
+            case Project(operand, relation):
+                found = np.zeros(graph.num_entities, dtype=bool)
+                for head in np.flatnonzero(walk(operand)).tolist():
+                    found[adjacency.neighbours(head, int(relation))] = True
+                return found
+            case Not(operand):
+                return ~walk(operand)
+            case And():
+                return reduce(np.logical_and, map(walk, node.operands))
+            case Or():
+                return reduce(np.logical_or, map(walk, node.operands))
+        raise AssertionError(node)
+
+    return np.flatnonzero(walk(resolve(query, graph))).astype(np.int32)
+
+
+def answers_batch(graph: KnowledgeGraph, queries: Sequence[Query], view: View = "train") -> Ragged:
+    """Return the answers of many queries of any shapes; row i is `answers(graph, queries[i])`."""
+    groups: dict[Query, list[int]] = defaultdict(list)
+    symbols: list[tuple[int, ...]] = []
+    for number, query in enumerate(queries):
+        structure, row = structure_of(resolve(query, graph))
+        groups[structure].append(number)
+        symbols.append(row)
+    tables, order = [], []
+    for structure, numbers in groups.items():
+        matrix = np.array([symbols[number] for number in numbers], dtype=np.int32)
+        tables.append(answers_of_structure(graph.adjacency(view), structure, matrix))
+        order.extend(numbers)
+    return Ragged.concatenate(tables).take(np.argsort(np.array(order, dtype=np.int64)))
+
+
+def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -> Ragged:
+    """Return the answers of queries of one structure, given by their symbols (n, num_symbols)."""
+    from betae import kernels
+
+    program = kernels.compile_program(structure)
+    edges = kernels.Edges.of(adjacency)
+
+    def run(chunk: Ids) -> Ragged:
+        scratch = kernels.Scratch.of(program, edges)
+        return Ragged(*kernels.answer_rows(program, np.ascontiguousarray(chunk), edges, scratch))
+
+    size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy
+    chunks = [symbols[start : start + size] for start in range(0, len(symbols), size)]
+    if len(chunks) < 2:
+        return Ragged.concatenate([run(chunk) for chunk in chunks])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return Ragged.concatenate(list(pool.map(run, chunks)))

@@ -1,0 +1,132 @@
+"""Two independent ways to the exact answers: pyoxigraph's SPARQL engine, and Python sets.
+
+Neither uses betae's adjacency or its formulas: they start from the triples of the splits.
+"""
+
+from itertools import count
+from urllib.parse import quote, unquote
+
+import pyoxigraph as ox
+
+from betae.edges import VIEWS
+from betae.queries.ast import And, Entity, Not, Or, Project, resolve, unresolve
+
+BASE = "http://oracle/"
+IS_ENTITY = "a :Entity"
+
+
+def view_edges(graph, view):
+    """Return the edges of a view as tuples (head, relation, tail), relations as written."""
+    return {tuple(edge) for split in VIEWS[view] for edge in graph.splits[split].tolist()}
+
+
+# ---- Python sets ------------------------------------------------------------------------------
+
+
+def slow_answers(graph, query, view="train"):
+    edges = view_edges(graph, view)
+
+    def walk(node):
+        match node:
+            case Entity(entity):
+                return {entity}
+            case Project(operand, relation):
+                heads = walk(operand)
+                directed = edges if relation % 2 == 0 else {(t, r, h) for h, r, t in edges}
+                return {t for h, r, t in directed if r == relation // 2 and h in heads}
+            case And():
+                return set.intersection(*map(walk, node.operands))
+            case Or():
+                return set.union(*map(walk, node.operands))
+            case Not(operand):
+                return set(range(graph.num_entities)) - walk(operand)
+        raise AssertionError(node)
+
+    return walk(resolve(query, graph))
+
+
+# ---- pyoxigraph -------------------------------------------------------------------------------
+
+
+def store_of(graph, view):
+    """Load the edges of a view, and one triple per entity that says it is one."""
+
+    def node(name):
+        return ox.NamedNode(BASE + quote(name, safe=""))
+
+    rdf_type = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
+    store = ox.Store()
+    store.extend(ox.Quad(node(name), rdf_type, node("Entity")) for name in graph.entities)
+    store.extend(
+        ox.Quad(node(graph.entities[head]), node(graph.relations[rel]), node(graph.entities[tail]))
+        for head, rel, tail in view_edges(graph, view)
+    )
+    return store
+
+
+def ask_oxigraph(graph, sparql, view="train"):
+    """Return the ids of the entities that ?x stands for in a SPARQL query with the prefix `:`."""
+    rows = store_of(graph, view).query(f"BASE <{BASE}> PREFIX : <{BASE}> {sparql}")
+    return {graph.entity_id(unquote(row["x"].value.removeprefix(BASE))) for row in rows}
+
+
+def oxigraph_answers(graph, query, view="train"):
+    group = _pattern(unresolve(query, graph), "?x", count(1))
+    return ask_oxigraph(graph, f"SELECT DISTINCT ?x WHERE {{ {group} }}", view)
+
+
+def _pattern(query, variable, numbers):
+    """Say in SPARQL that `variable` is in the set; every node is a group of its own."""
+    match query:
+        case Entity(name):
+            return f"{{ {variable} {IS_ENTITY} FILTER({variable} = :{quote(name, safe='')}) }}"
+        case Project(operand, relation):
+            middle = f"?v{next(numbers)}"
+            step = _step(middle, relation, variable)
+            # Without DISTINCT at every step, the paths between two entities are multiplied.
+            inner = _pattern(operand, middle, numbers)
+            return f"{{ SELECT DISTINCT {variable} WHERE {{ {inner} {step} }} }}"
+        case And():
+            return " ".join(_pattern(operand, variable, numbers) for operand in query.operands)
+        case Or():
+            branches = (_pattern(operand, variable, numbers) for operand in query.operands)
+            return " UNION ".join(f"{{ {branch} }}" for branch in branches)
+        case Not(operand):
+            inner = _pattern(operand, variable, numbers)
+            return f"{{ {variable} {IS_ENTITY} FILTER NOT EXISTS {{ {inner} }} }}"
+    raise AssertionError(query)
+
+
+def _step(head, relation, tail):
+    if relation.startswith("~"):
+        return f"{tail} :{relation[1:]} {head} ."
+    return f"{head} :{relation} {tail} ."
+
+
+# ---- the SPARQL that betae reads --------------------------------------------------------------
+
+
+def plain_sparql(query, negation="MINUS"):
+    """Write a tree of names as a person would; a complement must follow a positive operand."""
+    text = _plain(query, "?x", count(1), negation)
+    return f"PREFIX : <> SELECT ?x WHERE {{ {text} }}"
+
+
+def _plain(query, variable, numbers, negation):
+    match query:
+        case Entity(name):
+            return f"VALUES {variable} {{ :{name} }}"
+        case Project(Entity(name), relation):
+            return _step(f":{name}", relation, variable)
+        case Project(operand, relation):
+            middle = f"?v{next(numbers)}"
+            inner = _plain(operand, middle, numbers, negation)
+            return f"{inner} {_step(middle, relation, variable)}"
+        case And():
+            return " ".join(_plain(part, variable, numbers, negation) for part in query.operands)
+        case Or():
+            branches = (_plain(part, variable, numbers, negation) for part in query.operands)
+            return " UNION ".join(f"{{ {branch} }}" for branch in branches)
+        case Not(operand):
+            return f"{negation} {{ {_plain(operand, variable, numbers, negation)} }}"
+    raise AssertionError(query)

@@ -1,0 +1,241 @@
+"""SPARQL: what it means, what it refuses by name, and how IRIs become names."""
+
+import subprocess
+import sys
+
+import pytest
+
+from betae.errors import QuerySyntaxError, UnsupportedQuery
+from betae.queries.ast import Entity, Or
+from betae.queries.sparql import parse_sparql
+
+a, b, c = Entity("a"), Entity("b"), Entity("c")
+
+
+@pytest.mark.parametrize(
+    ("where", "query"),
+    [
+        # triple patterns
+        (":a :r ?x", a["r"]),
+        ("?x :r :a", a["~r"]),
+        ("?x :r :a ; :s :b", a["~r"] & b["~s"]),
+        ("?x :r :a , :b", a["~r"] & b["~r"]),
+        ("?x :r ?y . ?y :s :a", a["~s"]["~r"]),
+        ("?x :r _:y . _:y :s :a", a["~s"]["~r"]),
+        ("?x :r [ :s :a ; :t :b ]", (a["~s"] & b["~t"])["~r"]),
+        ("?x a :a", a["~http://www.w3.org/1999/02/22-rdf-syntax-ns#type"]),
+        ("$x :r :a", a["~r"]),
+        # property paths
+        (":a :r/:s ?x", a["r"]["s"]),
+        (":a :r/:s/:t ?x", a["r"]["s"]["t"]),
+        ("?x ^:r :a", a["r"]),
+        ("?x ^:r/:s :a", a["~s"]["r"]),
+        ("?x ^(:r/:s) :a", a["r"]["s"]),
+        ("?x ^(:r/^:s) :a", a["r"]["~s"]),
+        (":a ((:r)) ?x", a["r"]),
+        (":a :r|^:s ?x", a["r"] | a["~s"]),
+        (":a :r/(:s|:t) ?x", a["r"]["s"] | a["r"]["t"]),
+        (":a (:r|:s)/:t ?x", (a["r"] | a["s"])["t"]),
+        # groups and unions
+        ("{ :a :r ?x } { :b :s ?x }", a["r"] & b["s"]),
+        ("{ { { :a :r ?x } } }", a["r"]),
+        ("{ :a :r ?x } UNION { :b :r ?x } UNION { :c :r ?x }", Or(a["r"], b["r"], c["r"])),
+        ("{ :a :r ?x } UNION { :b :r ?y . ?y :s ?x }", a["r"] | b["r"]["s"]),
+        ("{ :a :r ?y } UNION { :b :r ?y } ?y :s ?x", (a["r"] | b["r"])["s"]),
+        ("{ ?y :r ?x } UNION { ?y :s ?x } :a :t ?y", a["t"]["r"] | a["t"]["s"]),
+        ("?y :t ?x { :a :r ?y } UNION { :b :r ?z . ?z :s ?y }", (a["r"] | b["r"]["s"])["t"]),
+        # complements
+        (":a :r ?x MINUS { :b :s ?x }", a["r"] & ~b["s"]),
+        (":a :r ?x MINUS { :b :s ?x } MINUS { :c :s ?x }", a["r"] & ~b["s"] & ~c["s"]),
+        (":a :r ?x FILTER NOT EXISTS { :b :s ?x }", a["r"] & ~b["s"]),
+        ("FILTER NOT EXISTS { :b :s ?x } :a :r ?x", ~b["s"] & a["r"]),
+        (":a :r ?x FILTER(NOT EXISTS { :b :s ?x })", a["r"] & ~b["s"]),
+        (
+            ":a :r ?x FILTER(NOT EXISTS { :b :s ?x } && NOT EXISTS { :c :s ?x })",
+            a["r"] & ~b["s"] & ~c["s"],
+        ),
+        (":a :r ?x MINUS { ?x :s ?y . ?y :t :b }", a["r"] & ~b["~t"]["~s"]),
+        (":a :r ?x MINUS { { :b :s ?x } UNION { :c :s ?x } }", a["r"] & ~(b["s"] | c["s"])),
+        (
+            ":a :r ?x FILTER NOT EXISTS { :b :s ?x FILTER NOT EXISTS { :c :t ?x } }",
+            a["r"] & ~(b["s"] & ~c["t"]),
+        ),
+        (
+            ":a :r ?x FILTER NOT EXISTS { ?x :s ?y . :b :r ?y MINUS { :c :t ?y } }",
+            a["r"] & ~(b["r"] & ~c["t"])["~s"],
+        ),
+        # a variable inside a complement that is not shared is another one
+        (
+            ":a :r ?x MINUS { ?x :s ?y . ?y :t :b } ?x :s ?y . ?y :t :c",
+            a["r"] & ~b["~t"]["~s"] & c["~t"]["~s"],
+        ),
+        (
+            ":a :r ?x { :b :s ?x FILTER NOT EXISTS { ?x :t ?y . ?y :t :c } } ?x :r ?y . ?y :r :a",
+            a["r"] & (b["s"] & ~c["~t"]["~t"]) & a["~r"]["~r"],
+        ),
+        # fixed values
+        ("VALUES ?x { :a }", a),
+        ("VALUES ?x { :a :b }", a | b),
+        ("VALUES (?x) { (:a) (:b) }", a | b),
+        ("VALUES ?y { :a :b } ?y :r ?x", (a | b)["r"]),
+        (":a :r ?x FILTER(?x = :b)", a["r"] & b),
+        (":a :r ?x FILTER(:b = ?x)", a["r"] & b),
+        (":a :r ?x FILTER(?x != :b)", a["r"] & ~b),
+        (":a :r ?x FILTER(?x != :b && ?x != :c)", a["r"] & ~b & ~c),
+    ],
+)
+@pytest.mark.parametrize("select", ["SELECT", "SELECT DISTINCT", "select reduced"])
+def test_meaning(select, where, query):
+    assert parse_sparql(f"PREFIX : <> {select} ?x WHERE {{ {where} }}") == query
+
+
+def test_values_after_the_group():
+    assert parse_sparql("PREFIX : <> SELECT ?x { :a :r ?x } VALUES ?x { :b }") == a["r"] & b
+    assert parse_sparql("PREFIX : <> SELECT ?x {} VALUES ?x { :b }") == b
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("SELECT ?x { <http://x/a> <http://x/r> ?x }", Entity("http://x/a")["http://x/r"]),
+        ("PREFIX x: <http://x/> SELECT ?x { x:a x:r ?x }", Entity("http://x/a")["http://x/r"]),
+        ("BASE <http://x/> SELECT ?x { <a> <r> ?x }", Entity("http://x/a")["http://x/r"]),
+        (
+            "BASE <http://x/> PREFIX y: <y#> SELECT ?x { <a> y:r ?x }",
+            Entity("http://x/a")["http://x/y#r"],
+        ),
+        ("SELECT ?x { <http://x/a%20b> <r> ?x }", Entity("http://x/a%20b")["r"]),
+        ("SELECT ?x { <FIFA%20World%20Cup> <hosted> ?x }", Entity("FIFA World Cup")["hosted"]),
+        ("PREFIX : <> SELECT ?x { :FIFA%20World%20Cup :r ?x }", Entity("FIFA World Cup")["r"]),
+        ("SELECT ?x { <Cura%C3%A7ao> <r> ?x }", Entity("Curaçao")["r"]),
+        ("SELECT ?x { <Curaçao> <r> ?x }", Entity("Curaçao")["r"]),
+        ("SELECT ?x { </m/01> </a/b./c> ?x }", Entity("/m/01")["/a/b./c"]),
+        ("SELECT ?x { <#1> <r> ?x }", Entity("#1")["r"]),
+        (r"PREFIX : <> SELECT ?x { :St\.\,\_A :r ?x }", Entity("St.,_A")["r"]),
+        (r"SELECT ?x { <\u0041> <r> ?x }", Entity("A")["r"]),
+        ("PREFIX n: <north/> SELECT ?x { n:a n: ?x }", Entity("north/a")["north/"]),
+    ],
+)
+def test_iris_become_names(text, query, capfd, caplog):
+    assert parse_sparql(text) == query
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # the form of the query
+        ("SELECT * { ?x :r :a }", "SELECT *"),
+        ("SELECT ?x ?y { ?x :r ?y . ?y :r :a }", "several target variables: ?x ?y"),
+        ("SELECT (COUNT(?x) AS ?n) { ?x :r :a }", "COUNT("),
+        ("SELECT (?y AS ?x) { ?y :r :a }", "expression in SELECT: ?y"),
+        ("ASK { ?x :r :a }", "ASK"),
+        ("CONSTRUCT { ?x :r :a } WHERE { ?x :r :a }", "CONSTRUCT"),
+        ("DESCRIBE ?x { ?x :r :a }", "DESCRIBE"),
+        ("SELECT ?x { ?x :r :a } LIMIT 3", "LIMIT and OFFSET: answers are ranked"),
+        ("SELECT ?x { ?x :r :a } OFFSET 3", "LIMIT and OFFSET: answers are ranked"),
+        ("SELECT ?x { ?x :r :a } ORDER BY ?x", "ORDER BY: answers are ranked"),
+        ("SELECT ?x { ?x :r :a } GROUP BY ?x", "GROUP BY"),
+        ("SELECT ?x { ?x :r :a } HAVING(?x = :a)", "HAVING"),
+        ("SELECT ?x FROM :g { ?x :r :a }", "FROM"),
+        # parts of groups
+        ("SELECT ?x { ?x :r :a OPTIONAL { ?x :s :b } }", "OPTIONAL"),
+        ("SELECT ?x { ?x :r :a BIND(:b AS ?y) }", "BIND"),
+        ("SELECT ?x { GRAPH :g { ?x :r :a } }", "GRAPH"),
+        ("SELECT ?x { SERVICE :g { ?x :r :a } }", "SERVICE"),
+        ("SELECT ?x { { SELECT ?x { ?x :r :a } } }", "a SELECT inside the SELECT"),
+        ("SELECT ?x { VALUES (?x ?y) { (:a :b) } }", "VALUES for 2 variables"),
+        ("SELECT ?x { VALUES ?x { UNDEF } }", "UNDEF in VALUES"),
+        ("SELECT ?x { VALUES ?x { :a 3 } }", "3 in VALUES"),
+        ("SELECT ?x { VALUES ?x { } }", "VALUES without a value"),
+        # filters
+        ("SELECT ?x { ?x :r :a FILTER(?x > 3) }", "FILTER(?x > 3)"),
+        ("SELECT ?x { ?x :r :a FILTER(?x = 'b') }", 'FILTER(?x = "b")'),
+        ("SELECT ?x { ?x :r ?y . ?y :r :a FILTER(?x != ?y) }", "FILTER(?x != ?y)"),
+        ("SELECT ?x { ?x :r :a FILTER(?x = :a || ?x = :b) }", "FILTER(?x = <a> || …)"),
+        ("SELECT ?x { ?x :r :a FILTER(?x IN (:a, :b)) }", "FILTER(?x IN …)"),
+        ("SELECT ?x { ?x :r :a FILTER(1 + 2) }", "FILTER(1 + …)"),
+        ("SELECT ?x { ?x :r :a FILTER(!BOUND(?x)) }", "FILTER(!BOUND(…))"),
+        ("SELECT ?x { ?x :r :a FILTER REGEX(?x, 'b') }", "FILTER(REGEX(…))"),
+        ("SELECT ?x { ?x :r :a FILTER EXISTS { ?x :r :b } }", "FILTER(EXISTS(…))"),
+        ("SELECT ?x { ?x :r :a FILTER(?y = :a) }", "FILTER on ?y"),
+        ("SELECT ?x { ?x :r :a { FILTER(?x = :a) } }", "FILTER on ?x"),
+        # terms and paths
+        ("SELECT ?x { ?x ?p :a }", "the variable ?p as a predicate"),
+        ("SELECT ?x { ?x :r 5 }", "the literal 5"),
+        ("SELECT ?x { ?x :r 'Europe'@en }", 'the literal "Europe"'),
+        ("SELECT ?x { ?x :r* :a }", "path operator *"),
+        ("SELECT ?x { ?x :r+ :a }", "path operator +"),
+        ("SELECT ?x { ?x :r/:s? :a }", "path operator ?"),
+        ("SELECT ?x { ?x !(:r|:s) :a }", "negated property set"),
+        # complements and unions that are no tree
+        ("SELECT ?x { ?x :r :a MINUS { ?y :r :b } }", "it has no effect"),
+        ("SELECT ?x { MINUS { ?x :r :b } ?x :r :a }", "it has no effect"),
+        (
+            "SELECT ?x { ?x :r ?y . ?y :s :a MINUS { ?x :t ?y } }",
+            "several variables at once (?x, ?y)",
+        ),
+        ("SELECT ?x { ?x :r :a FILTER NOT EXISTS { ?y :r :b } }", "shares no variable"),
+        ("SELECT ?x { FILTER NOT EXISTS { ?x :r :b } }", "shares no variable"),
+        (
+            "SELECT ?x { ?x :r ?y . ?y :s :a FILTER NOT EXISTS { ?x :t ?y } }",
+            "NOT EXISTS on several variables at once (?x, ?y)",
+        ),
+        (  # the inner one sees ?x of the outermost group
+            "SELECT ?x { ?x :r :a FILTER NOT EXISTS { ?y :r :b FILTER NOT EXISTS { ?x :t ?y } } }",
+            "several variables at once (?x, ?y)",
+        ),
+        (
+            "SELECT ?x { ?x :r :a FILTER NOT EXISTS { ?x :s :b MINUS { ?x :t :c } } }",
+            "write NOT EXISTS for both",
+        ),
+        ("SELECT ?x { { ?x :r :a } UNION { ?y :r :b } }", "?x in only some branches of a UNION"),
+        (
+            "SELECT ?x { { ?x :r :a } UNION { ?x :r ?y } ?y :s :b }",
+            "?y in only some branches of a UNION",
+        ),
+        # what to_tree refuses
+        ("SELECT ?x { }", "target ?x does not occur"),
+        ("SELECT ?x { ?y :r :a }", "target ?x does not occur"),
+        ("SELECT ?x { ?x :r :a . :b :r :c }", "no variable"),
+        ("SELECT ?x { ?x :r :a . ?y :r :b }", "?y is not connected"),
+        ("SELECT ?x { ?x :r ?y }", "?y leads to no named entity"),
+        ("SELECT ?x { ?x :r ?y . ?y :s ?x }", "cycle"),
+        ("SELECT ?x { ?x :r/:s ?x }", "cycle"),
+        ("SELECT ?x { ?x :r ?y, ?z . ?y :s ?z . ?z :t :a }", "cycle"),
+        ("SELECT ?x { " + "{" * 500 + "}" * 500 + " }", "too deeply nested"),
+    ],
+)
+def test_what_a_tree_cannot_say_is_named(text, words):
+    with pytest.raises(UnsupportedQuery) as caught:
+        parse_sparql("PREFIX : <> " + text)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("", 1, 1, "cannot be read"),
+        ("INSERT DATA { <a> <r> <b> }", 1, 1, "cannot be read"),
+        ("SELECT ?x { ?x <r> <a>", 1, 23, "cannot be read"),
+        ("SELECT ?x { ?x <r> <a> } and more", 1, 26, "cannot be read"),
+        ("SELECT ?x {\n  ?x <r> <a> .\n  ?x r <b> }", 3, 3, "cannot be read"),
+        ("SELECT ?x { ?x <r> w:Europe }", 1, 20, "The prefix w: is not declared"),
+        ("SELECT ?x { ?x <r> :Europe }", 1, 20, "The prefix : is not declared"),
+        (r"SELECT ?x { ?x <r> <\uFFFFFFFF> }", 1, 23, "FFFFFFFF"),
+    ],
+)
+def test_syntax_errors_point_at_the_place(text, line, column, words):
+    with pytest.raises(QuerySyntaxError) as caught:
+        parse_sparql(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    message, shown, caret = str(caught.value).split("\n")
+    assert words in message
+    assert shown == "  " + (text.split("\n")[line - 1] if text else "")
+    assert caret.index("^") == column + 1
+
+
+def test_rdflib_is_loaded_on_first_use_only():
+    code = "import sys, betae.queries.sparql; sys.exit('rdflib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,80 @@
+"""The commands and the Python of README and docs are run, in order, in one folder."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "docs/graphs.md", "docs/queries.md"]
+FACTS = """\
+Ada\tworks_at\tAcme Inc
+Bob\tworks_at\tAcme Inc
+Ada\tlives_in\tParis
+Bob\tlives_in\tRome
+Cid\tlives_in\tRome
+Cid\tworks_at\tBolts
+France\tlocated_in\tEurope
+Italy\tlocated_in\tEurope
+France\tcapital\tParis
+Italy\tcapital\tRome
+Paris\tcity_in\tFrance
+Rome\tcity_in\tItaly
+"""
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [line + "\n" for line in FACTS.splitlines()]
+    (tmp_path / "facts.tsv").write_text(FACTS)
+    (tmp_path / "train.tsv").write_text("".join(lines[:-2]))
+    (tmp_path / "valid.tsv").write_text(lines[-2])
+    (tmp_path / "test.tsv").write_text(lines[-1])
+    (tmp_path / "labels.tsv").write_text("Ada\tAda Lovelace\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_and_code_run(document, folder):
+    commands = [
+        line.removeprefix("$ ")
+        for block in blocks(document, "console")
+        for line in block.splitlines()
+        if line.startswith("$ betae ")
+    ]
+    if document == "docs/queries.md":
+        commands.insert(0, "betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
+    for command in commands:
+        arguments = shlex.split(command, comments=True)
+        process = subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True
+        )
+        assert process.returncode == 0, f"{command}\n{process.stdout}\n{process.stderr}"
+    for code in blocks(document, "python"):
+        process = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True
+        )
+        assert process.returncode == 0, f"{code}\n{process.stderr}"
+    assert commands
+
+
+def test_links_lead_somewhere():
+    for document in [*DOCUMENTS, "CONTRIBUTING.md", "CHANGELOG.md"]:
+        for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / document).read_text(encoding="utf-8")):
+            if not link.startswith("http"):
+                assert ((ROOT / document).parent / link).exists(), f"{document}: {link}"
+
+
+def test_the_tree_in_the_readme_names_every_module():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "betae").rglob("*.py"):
+        if not path.name.startswith("__") and path.parent.name != "datasets":
+            assert path.name in readme, path

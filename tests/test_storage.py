@@ -1,0 +1,305 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from betae import KnowledgeGraph, StoreError
+from betae.storage import check_writable, writing_file, writing_folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def edit_manifest(store: Path, **changes) -> None:
+    path = store / "manifest.json"
+    manifest = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
+
+
+# ---- damage -------------------------------------------------------------------------------------
+
+
+def test_a_flipped_byte_in_any_part_is_noticed(toy_store):
+    parts = sorted(toy_store.glob("*.npy"))
+    assert len(parts) == 24  # 3 of each table of names, 4 of each view, 3 splits
+    for part in parts:
+        sound = part.read_bytes()
+        for place in (0, len(sound) // 2, len(sound) - 1):
+            damaged = bytearray(sound)
+            damaged[place] ^= 1
+            part.write_bytes(damaged)
+            with pytest.raises(StoreError, match="checksum") as info:
+                KnowledgeGraph.open(toy_store)
+            assert str(part) in str(info.value)
+        part.write_bytes(sound)
+    KnowledgeGraph.open(toy_store)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_truncated_part_is_noticed(toy_store, verify):
+    for part in toy_store.glob("*.npy"):
+        sound = part.read_bytes()
+        part.write_bytes(sound[:-1])
+        with pytest.raises(StoreError, match=re.escape(f"{part.name} is truncated or changed")):
+            KnowledgeGraph.open(toy_store, verify=verify)
+        part.write_bytes(sound)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_missing_part_is_noticed(toy_store, verify):
+    (toy_store / "train.tails.npy").unlink()
+    with pytest.raises(StoreError, match=r"train\.tails\.npy is missing"):
+        KnowledgeGraph.open(toy_store, verify=verify)
+
+
+def test_a_damaged_header_is_noticed_without_checksums(toy_store):
+    part = toy_store / "train.npy"
+    part.write_bytes(b"\0" + part.read_bytes()[1:])
+    with pytest.raises(StoreError, match="damaged"):
+        KnowledgeGraph.open(toy_store, verify=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "not json", "[]", "3", "null", "{}", '{"kind": "graph"}', b"\xff\xfe"]
+)
+def test_a_manifest_that_is_no_manifest(toy_store, text):
+    (toy_store / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        KnowledgeGraph.open(toy_store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "format version 2; this betae reads up to 1.*pip install --upgrade"),
+        ({"version": 1000}, "format version 1000"),
+        ({"version": "2"}, "damaged"),
+        ({"kind": "checkpoint"}, "holds a checkpoint, not a graph"),
+        ({"entities": 13}, "counts"),
+        ({"relations": ...}, "counts"),
+        ({"edges": {"train": 14, "valid": 2, "test": 3}}, "counts"),
+        ({"parts": {}}, "lacks"),
+        ({"parts": ...}, "damaged"),
+        ({"parts": ["train.npy"]}, "damaged"),
+        ({"parts": {"train.npy": 7}}, "damaged"),
+        ({"fingerprint": ...}, "lacks 'fingerprint'"),
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_wrong(toy_store, changes, words):
+    edit_manifest(toy_store, **changes)
+    with pytest.raises(StoreError, match=words):
+        KnowledgeGraph.open(toy_store)
+
+
+def test_what_is_not_a_store(tmp_path, write):
+    for path in (tmp_path, tmp_path / "nowhere", write("file.tsv", "a\tr\tb\n")):
+        with pytest.raises(StoreError, match=r"is not a betae graph: it has no manifest\.json"):
+            KnowledgeGraph.open(path)
+
+
+# ---- what is in the way -------------------------------------------------------------------------
+
+
+def test_an_existing_target_is_left_untouched(toy_graph, toy_store):
+    before = contents(toy_store.parent)
+    with pytest.raises(StoreError, match="already exists"):
+        toy_graph.save(toy_store)
+    assert contents(toy_store.parent) == before
+
+
+def test_overwrite_replaces_a_store(toy_store, write):
+    from betae import read_triples
+
+    (toy_store / "leftover").write_text("of the old store")
+    other = KnowledgeGraph.from_triples(read_triples(write("facts.tsv", "a\tr\tb\n")))
+    other.save(toy_store, overwrite=True)
+    assert list(KnowledgeGraph.open(toy_store).entities) == ["a", "b"]
+    assert not (toy_store / "leftover").exists()
+    assert [path.name for path in toy_store.parent.iterdir()] == ["toy"]
+
+
+@pytest.mark.parametrize("held", ["thesis.tex", "manifest.json"])
+def test_a_folder_that_is_not_ours_is_never_overwritten(toy_graph, tmp_path, held):
+    """Many programs have a manifest.json: that name alone does not make a folder betae's."""
+    target = tmp_path / "mine"
+    target.mkdir()
+    (target / held).write_text('{"name": "my web page"}')
+    for overwrite in (False, True):
+        with pytest.raises(StoreError):
+            toy_graph.save(target, overwrite=overwrite)
+    assert contents(target) == {held: b'{"name": "my web page"}'}
+
+
+def test_a_file_is_never_overwritten_by_a_store(toy_graph, write):
+    target = write("file", "precious")
+    for overwrite in (False, True):
+        with pytest.raises(StoreError):
+            toy_graph.save(target, overwrite=overwrite)
+    assert target.read_text() == "precious"
+
+
+def test_an_empty_folder_may_be_filled_and_parents_are_made(toy_graph, tmp_path):
+    target = tmp_path / "deep" / "er" / "graph"
+    toy_graph.save(target)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    toy_graph.save(empty)
+    assert KnowledgeGraph.open(target).fingerprint == KnowledgeGraph.open(empty).fingerprint
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_target_below_a_file_is_refused(toy_graph, write):
+    with pytest.raises(StoreError, match="Cannot write"):
+        toy_graph.save(write("file", "") / "graph")
+
+
+def test_check_writable_says_so_before_any_work(toy_store):
+    check_writable(toy_store.with_name("new"))
+    check_writable(toy_store, overwrite=True)
+    with pytest.raises(StoreError):
+        check_writable(toy_store)
+
+
+# ---- whole or not at all ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_of_a_failed_write(tmp_path, error):
+    def fail_in_a_folder():
+        with writing_folder(tmp_path / "graph") as partial:
+            (partial / "half.npy").write_text("half")
+            raise error
+
+    def fail_in_a_file():
+        with writing_file(tmp_path / "facts.tsv") as partial:
+            partial.write_text("half")
+            raise error
+
+    for fail in (fail_in_a_folder, fail_in_a_file):
+        with pytest.raises(error):
+            fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_store_appears_only_when_complete(tmp_path):
+    target = tmp_path / "graph"
+    with writing_folder(target) as partial:
+        assert partial.parent == tmp_path  # on the same disk, so that renaming is enough
+        assert not target.exists()
+        (partial / "x").write_text("x")
+    assert contents(target) == {"x": b"x"}
+
+
+FULL_DISK = """
+import resource, signal, sys
+from betae import KnowledgeGraph, StoreError, read_triples
+graph = KnowledgeGraph.from_triples(read_triples(sys.argv[1]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+try:
+    {action}
+except StoreError as error:
+    print(error)
+"""
+
+
+def run_on_a_full_disk(tmp_path, action, *arguments):
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("".join(f"entity {i}\tr\tentity {i + 1}\n" for i in range(2000)))
+    return subprocess.run(
+        [sys.executable, "-c", FULL_DISK.format(action=action), facts, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    said = run_on_a_full_disk(tmp_path, "graph.save(sys.argv[2])", out / "graph")
+    assert "The disk is full" in said
+    assert str(out / "graph") in said
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+def test_an_old_store_survives_a_full_disk(tmp_path, toy_store):
+    before = contents(toy_store.parent)
+    said = run_on_a_full_disk(tmp_path, "graph.save(sys.argv[2], overwrite=True)", toy_store)
+    assert "The disk is full" in said
+    assert contents(toy_store.parent) == before
+    assert [path.name for path in toy_store.parent.iterdir()] == ["toy"]
+    KnowledgeGraph.open(toy_store)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".parquet"])
+def test_a_full_disk_leaves_no_half_export(tmp_path, suffix):
+    out = tmp_path / "out"
+    out.mkdir()
+    said = run_on_a_full_disk(tmp_path, "graph.export(sys.argv[2])", out / f"facts{suffix}")
+    assert "The disk is full" in said
+    assert list(out.iterdir()) == []
+
+
+# ---- sharing ------------------------------------------------------------------------------------
+
+
+def test_arrays_are_mapped_and_read_only(toy_store):
+    for verify in (True, False):
+        graph = KnowledgeGraph.open(toy_store, verify=verify)
+        for array in graph._arrays().values():
+            assert isinstance(array, np.memmap)
+            assert not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            graph.splits["train"][0, 0] = 1
+
+
+LOOK = """
+import sys
+import numpy as np
+from betae import KnowledgeGraph
+graph = KnowledgeGraph.open(sys.argv[1])
+mapped = all(isinstance(array, np.memmap) for array in graph._arrays().values())
+print(graph.fingerprint, mapped, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_several_processes_open_one_store(toy_store, toy_graph):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOOK, toy_store],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    seen = [process.stdout.readline().split() for process in processes]  # all three are open now
+    for process in processes:
+        process.communicate()
+    assert seen == [[toy_graph.fingerprint, "True"]] * 3
+
+
+def test_a_store_may_be_moved(toy_store, toy_graph):
+    moved = toy_store.with_name("moved")
+    shutil.move(toy_store, moved)
+    assert KnowledgeGraph.open(moved).fingerprint == toy_graph.fingerprint
+
+
+def test_a_store_is_readable_by_others(toy_store):
+    assert toy_store.stat().st_mode & 0o777 == 0o755
