@@ -348,24 +348,29 @@ def walk_back(program, num_symbols, roots, edges, seed, num_rows):  # type: igno
     succeeded = np.ones(num_rows, dtype=np.bool_)
     entities = np.empty(len(program) + 1, dtype=np.int64)
     relations = np.empty(len(program) + 1, dtype=np.int64)
+    is_free = np.empty(len(program) + 1, dtype=np.bool_)  # whether that relation was open
     state = np.array([seed], dtype=np.uint64)
     for row in range(num_rows):
         top = 0
         entities[0], relations[0] = roots[_below(state, len(roots))], -1
+        is_free[0] = False
         for step in range(len(program) - 1, -1, -1):
             operation, argument = program[step, 0], program[step, 1]
             if operation in (AND, OR):  # every operand is to hold the same entity
                 entities[top + 1], relations[top + 1] = entities[top], relations[top]
+                is_free[top + 1] = is_free[top]
                 top += 1
             elif operation == PROJECT or operation == PROJECT + FIXED:
                 wanted = -1 if operation == PROJECT else argument
                 relation, start = _step_back(edges, entities[top], relations[top], wanted, state)
-                if relation < 0:
+                is_back = is_free[top] and relation == relations[top] ^ 1
+                if relation < 0 or is_back:
                     succeeded[row] = False
                     break
                 if operation == PROJECT:
                     symbols[row, argument] = relation
                 entities[top], relations[top] = start, relation
+                is_free[top] = operation == PROJECT
             elif operation == ENTITY:
                 symbols[row, argument] = entities[top]
                 top -= 1

@@ -53,6 +53,6 @@ class Ragged(Sequence[Ids]):
         """Return the table of these rows, in this order."""
         lengths = self.lengths[rows]
         taken = Ragged.from_lengths(lengths, np.empty(0, np.int32))
-        shift = np.repeat(self.offsets[rows] - taken.offsets[:-1], lengths)
+        shift = np.repeat(self.offsets[:-1][rows] - taken.offsets[:-1], lengths)
         taken.values = self.values[np.arange(taken.offsets[-1]) + shift]
         return taken

@@ -26,7 +26,8 @@ CHUNK = 1024  # at most so many queries a thread takes at a time
 
 def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
     """Return the ids of all entities that answer `query` on the edges of `view`, ascending."""
-    adjacency = graph.adjacency(view)
+    adjacency, query = graph.adjacency(view), resolve(query, graph)
+    structure_of(query)  # raises if it has placeholders
 
     def walk(node: Query) -> NDArray[np.bool_]:
         match node:
@@ -47,7 +48,7 @@ def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
                 return reduce(np.logical_or, map(walk, node.operands))
         raise AssertionError(node)
 
-    return np.flatnonzero(walk(resolve(query, graph))).astype(np.int32)
+    return np.flatnonzero(walk(query)).astype(np.int32)
 
 
 def answers_batch(graph: KnowledgeGraph, queries: Sequence[Query], view: View = "train") -> Ragged:

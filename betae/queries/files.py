@@ -23,7 +23,7 @@ from betae.edges import Ids, View
 from betae.errors import InvalidArgument
 from betae.graph import KnowledgeGraph
 from betae.queries.ast import Query
-from betae.queries.structures import fill, from_tuple, name_of, structure_of, to_tuple
+from betae.queries.structures import fill, from_tuple, name_of, num_symbols, structure_of, to_tuple
 from betae.ragged import Ragged
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 from betae.symbolic import answers_of_structure
@@ -134,11 +134,11 @@ class QuerySet:
         frame = pl.read_parquet(folder / QUERIES)
         blocks = {}
         for name, text in manifest["structures"].items():
-            rows = frame.filter(pl.col("structure") == name)
+            structure, rows = parse(text), frame.filter(pl.col("structure") == name)
             symbols = _ragged(rows["symbols"])
             blocks[name] = QueryBlock(
-                parse(text),
-                symbols.values.reshape(len(rows), -1),
+                structure,
+                symbols.values.reshape(len(rows), num_symbols(structure)),
                 _ragged(rows["easy"]),
                 _ragged(rows["hard"]),
             )
@@ -184,7 +184,9 @@ def write_release_queries(queries: QuerySet, folder: Path | str, overwrite: bool
     hard: dict[Any, set[int]] = {}
     for block in queries.blocks.values():
         keys = [to_tuple(block.query(row)) for row in range(len(block))]
-        by_structure[to_tuple(block.structure)] = set(keys)
+        for row, key in enumerate(keys):
+            structure, _ = structure_of(block.query(row))
+            by_structure.setdefault(to_tuple(structure), set()).add(key)
         easy |= {key: set(block.easy[row].tolist()) for row, key in enumerate(keys)}
         hard |= {key: set(block.hard[row].tolist()) for row, key in enumerate(keys)}
     split = queries.split
@@ -197,6 +199,7 @@ def write_release_queries(queries: QuerySet, folder: Path | str, overwrite: bool
         for name, content in files.items():
             with (partial / name).open("wb") as file:
                 pickle.dump(content, file)
+        write_manifest(partial, "release queries", FORMAT_VERSION, {})
 
 
 # ---- ragged tables as polars lists ------------------------------------------------------------

@@ -31,7 +31,7 @@ from betae import kernels
 from betae.edges import Ids
 from betae.errors import InvalidArgument
 from betae.graph import KnowledgeGraph
-from betae.queries.ast import And, Or, Query, resolve
+from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query, resolve
 from betae.queries.files import SET_VIEWS, QueryBlock, QuerySet
 from betae.queries.structures import (
     EPFO,
@@ -71,10 +71,11 @@ class DrawReport:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class SampledBatch:
     """The queries of one batch that pass every rule but "no query twice"."""
 
     symbols: Ids
+    keys: Ids  # the same for queries that differ in the order of operands only
     easy: Ragged
     hard: Ragged
     walks: int
@@ -109,14 +110,16 @@ def sample_queries(
         number is not None and number < 1 for number in (max_answers, max_hard, *counts.values())
     ):
         raise InvalidArgument("The numbers of queries and of answers must be at least 1.")
+    if seed < 0:
+        raise InvalidArgument(f"The seed is 0 or more, not {seed}.")
     if max_answers is None and max_hard is None and split != "train":
         max_answers = MAX_ANSWERS
     blocks: dict[str, QueryBlock] = {}
     reports: dict[str, Any] = {}
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         for text, wanted in counts.items():
-            structure = resolve(_structure(text), graph)
-            sampler = _Sampler(graph, structure, split, seed, max_answers, max_hard)
+            structure = read_structure(text, graph)
+            sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard)
             blocks[text], report = _draw(sampler, wanted, pool, partial(progress, text))
             reports[text] = asdict(report)
     origin = {
@@ -136,7 +139,7 @@ def parse_counts(structures: Sequence[str], split: str, default: int) -> dict[st
     counts = {}
     for text in structures:
         name, colon, number = text.rpartition(":")
-        has_count = colon and number.strip().isdigit()
+        has_count = colon and number.strip().isdecimal()
         counts[name if has_count else text] = int(number) if has_count else default
     return counts
 
@@ -167,7 +170,8 @@ def draw_report(queries: QuerySet) -> Table:
     return table
 
 
-def _structure(text: str) -> Query:
+def read_structure(text: str, graph: KnowledgeGraph) -> Query:
+    """Return the structure of that name, or that logic text with placeholders describes."""
     from betae.queries.syntax import parse
 
     if text in STRUCTURES:
@@ -180,30 +184,29 @@ def _structure(text: str) -> Query:
     structure = parse(text)
     if not num_symbols(structure):
         raise InvalidArgument(f"{text!r} has no placeholder `_` to fill.")
-    return structure
+    return resolve(structure, graph)
 
 
 def _draw(
-    sampler: _Sampler, wanted: int, pool: ThreadPoolExecutor, progress: Callable[[int], None]
+    sampler: QuerySampler, wanted: int, pool: ThreadPoolExecutor, progress: Callable[[int], None]
 ) -> tuple[QueryBlock, DrawReport]:
     """Merge batches in order until there are enough queries or the graph has no more."""
     report = DrawReport(wanted)
     rejected: Counter[str] = Counter()
     seen: set[bytes] = set()
-    kept: list[_Batch] = []
+    kept: list[QueryBlock] = []
     recent: list[int] = []  # new queries of the last batches
     for batch in _in_order(sampler, pool):
         new = []
-        for row, key in enumerate(map(bytes, batch.symbols)):
+        for row, key in enumerate(map(bytes, batch.keys)):
             if key not in seen:
                 seen.add(key)
                 new.append(row)
         rejected += batch.rejected
         rejected["duplicate"] += len(batch.symbols) - len(new)
         rows = np.array(new[: wanted - report.drawn], dtype=np.int64)
-        kept.append(
-            _Batch(batch.symbols[rows], batch.easy.take(rows), batch.hard.take(rows), 0, Counter())
-        )
+        found = QueryBlock(sampler.structure, batch.symbols, batch.easy, batch.hard)
+        kept.append(found.take(rows))
         report.walks += batch.walks
         report.drawn += len(rows)
         progress(report.drawn)
@@ -213,17 +216,17 @@ def _draw(
     report.rejected = {reason: number for reason, number in rejected.items() if number}
     block = QueryBlock(
         sampler.structure,
-        np.concatenate([batch.symbols for batch in kept]),
-        Ragged.concatenate([batch.easy for batch in kept]),
-        Ragged.concatenate([batch.hard for batch in kept]),
+        np.concatenate([part.symbols for part in kept]),
+        Ragged.concatenate([part.easy for part in kept]),
+        Ragged.concatenate([part.hard for part in kept]),
     )
     return block, report
 
 
-def _in_order(sampler: _Sampler, pool: ThreadPoolExecutor) -> Iterator[_Batch]:
+def _in_order(sampler: QuerySampler, pool: ThreadPoolExecutor) -> Iterator[SampledBatch]:
     """Yield the batches 0, 1, 2, … while a few more are being made ahead."""
     numbers = iter(range(sampler.num_batches)) if sampler.num_batches else count()
-    ahead: list[Future[_Batch]] = []
+    ahead: list[Future[SampledBatch]] = []
     try:
         for number in numbers:
             ahead.append(pool.submit(sampler.batch, number))
@@ -236,7 +239,7 @@ def _in_order(sampler: _Sampler, pool: ThreadPoolExecutor) -> Iterator[_Batch]:
             future.cancel()
 
 
-class _Sampler:
+class QuerySampler:
     """Makes batch `number` of the queries of one structure, a function of the seed alone."""
 
     def __init__(
@@ -245,8 +248,8 @@ class _Sampler:
         structure: Query,
         split: str,
         seed: int,
-        max_answers: int | None,
-        max_hard: int | None,
+        max_answers: int | None = None,
+        max_hard: int | None = None,
     ):
         smaller, larger = SET_VIEWS[split]
         self.structure = structure
@@ -256,7 +259,7 @@ class _Sampler:
         self.larger = kernels.Edges.of(graph.adjacency(larger))
         self.program = kernels.compile_program(structure)
         self.num_symbols = num_symbols(structure)
-        self.groups = list(_alike_operands(structure))
+        self.constants, self.groups = _alike_operands(structure)
         self.entropy = (seed, zlib.crc32(str(structure).encode()))
         self.roots = np.flatnonzero(np.diff(self.larger.head_offsets))
         # Single steps are few enough to list: every pair (head, relation) once, shuffled.
@@ -274,22 +277,23 @@ class _Sampler:
         pairs = np.stack([heads, self.larger.relations], axis=1).astype(np.int32)
         return pairs[np.random.default_rng(self.entropy).permutation(len(pairs))]
 
-    def batch(self, number: int) -> _Batch:
+    def batch(self, number: int) -> SampledBatch:
         """Walk, drop what is degenerate, answer, keep what the rules allow."""
         rejected: Counter[str] = Counter()
         if self.listed is not None:
-            symbols = self.listed[number * BATCH : (number + 1) * BATCH]
+            keys = symbols = self.listed[number * BATCH : (number + 1) * BATCH]
             walks = len(symbols)
         else:
             seed = np.random.SeedSequence((*self.entropy, number)).generate_state(1, np.uint64)[0]
+            num_walks = BATCH if len(self.roots) else 0
             symbols, succeeded = kernels.walk_back(
-                self.program, self.num_symbols, self.roots, self.larger, seed, BATCH
+                self.program, self.num_symbols, self.roots, self.larger, seed, num_walks
             )
             walks = len(symbols)
             symbols = symbols[succeeded]
             rejected["dead end"] = walks - len(symbols)
-            symbols, has_twice = _in_canonical_order(symbols, self.groups)
-            symbols = symbols[~has_twice]
+            keys, has_twice = _in_canonical_order(symbols, self.constants, self.groups)
+            symbols, keys = symbols[~has_twice], keys[~has_twice]
             rejected["same branch twice"] = int(has_twice.sum())
         scratch = kernels.Scratch.of(self.program, self.larger)
         verdicts, *tables = kernels.judge_rows(
@@ -304,8 +308,9 @@ class _Sampler:
         for verdict, reason in REASONS.items():
             rejected[reason] += int((verdicts == verdict).sum())
         easy_lengths, easy, hard_lengths, hard = tables
-        return _Batch(
+        return SampledBatch(
             symbols[verdicts == kernels.ACCEPTED],
+            keys[verdicts == kernels.ACCEPTED],
             Ragged.from_lengths(easy_lengths, easy),
             Ragged.from_lengths(hard_lengths, hard),
             walks,
@@ -313,39 +318,49 @@ class _Sampler:
         )
 
 
-def _alike_operands(structure: Query) -> Iterator[NDArray[np.int64]]:
-    """Yield, for operands of an And or Or that are alike, their columns (num_alike, width).
+def _alike_operands(structure: Query) -> tuple[Ids, list[NDArray[np.int64]]]:
+    """Return the names of a structure, -1 where open, and the columns of operands that are alike.
 
-    Inner ones come first: their order must be settled before the outer ones are compared.
+    A group (num_alike, width) is for operands of one And or Or that may become the same, whatever
+    the order of their own operands. Inner ones come first: their order must be settled before the
+    outer ones are compared.
     """
-    column = 0
+    names: list[int] = []
+    groups: list[NDArray[np.int64]] = []
 
-    def visit(node: Query) -> Iterator[NDArray[np.int64]]:
-        nonlocal column
-        spans: dict[Query, list[tuple[int, int]]] = {}
-        for operand in node.operands:
-            start = column
-            yield from visit(operand)
-            spans.setdefault(operand, []).append((start, column))
-        column += is_open(node)
+    def visit(node: Query) -> tuple[Query, list[int]]:
+        parts = [visit(operand) for operand in node.operands]
         if isinstance(node, And | Or):
-            for alike in spans.values():
-                if len(alike) > 1 and alike[0][0] < alike[0][1]:
-                    yield np.array([np.arange(start, stop) for start, stop in alike])
+            parts.sort(key=lambda part: str(part[0]))
+            alike: dict[Query, list[list[int]]] = {}
+            for shape, columns in parts:
+                alike.setdefault(shape, []).append(columns)
+            groups.extend(np.array(same) for same in alike.values() if len(same) > 1)
+        shapes = [shape for shape, _ in parts]
+        columns = [column for _, columns in parts for column in columns]
+        match node:
+            case Entity(name) | Project(_, name):
+                columns.append(len(names))
+                names.append(-1 if is_open(node) else int(name))
+                opened = Project(shapes[0], PLACEHOLDER) if shapes else Entity(PLACEHOLDER)
+                return opened, columns
+        return node.with_operands(*shapes), columns
 
-    yield from visit(structure)
+    visit(structure)
+    return np.array(names, dtype=np.int32), groups
 
 
 def _in_canonical_order(
-    symbols: Ids, groups: list[NDArray[np.int64]]
+    symbols: Ids, names: Ids, groups: list[NDArray[np.int64]]
 ) -> tuple[Ids, NDArray[np.bool_]]:
-    """Order alike operands by their symbols, and mark the rows where two are the same."""
-    symbols = symbols.copy()
+    """Return a key for each query, whatever the order of its operands, and mark equal operands."""
+    keys = np.repeat(names[None], len(symbols), axis=0)
+    keys[:, names < 0] = symbols
     has_twice = np.zeros(len(symbols), dtype=bool)
     for columns in groups:
-        operands = symbols[:, columns]  # (num_queries, num_alike, width)
+        operands = keys[:, columns]  # (num_queries, num_alike, width)
         order = np.lexsort(tuple(operands[:, :, i] for i in reversed(range(columns.shape[1]))))
         operands = np.take_along_axis(operands, order[:, :, None], axis=1)
         has_twice |= (operands[:, 1:] == operands[:, :-1]).all(axis=2).any(axis=1)
-        symbols[:, columns] = operands
-    return symbols, has_twice
+        keys[:, columns] = operands
+    return keys, has_twice

@@ -8,6 +8,7 @@ matrix of symbols, (num_queries, num_symbols), with no Python object per query.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from betae.errors import InvalidArgument
@@ -79,6 +80,19 @@ def fill(structure: Query, symbols: Sequence[int]) -> Query:
     return filled(structure)
 
 
+@cache
+def open_columns(structure: Query) -> tuple[Query, tuple[tuple[bool, int], ...]]:
+    """Turn names that are fixed in a structure into placeholders.
+
+    Returns the structure itself if there are none, else one without; and, for each of its symbols,
+    whether it is fixed, and the id if it is, or the column of the old symbols if not.
+    """
+    size = num_symbols(structure)
+    opened, tagged = structure_of(fill(structure, range(-1, -1 - size, -1)))  # column i is -1 - i
+    columns = tuple((tag >= 0, tag if tag >= 0 else -1 - tag) for tag in tagged)
+    return (structure if len(columns) == size else opened), columns
+
+
 def is_open(node: Query) -> bool:
     """Tell whether a node itself, not its operands, is a placeholder."""
     return (isinstance(node, Entity) and node.name == PLACEHOLDER) or (
@@ -121,7 +135,8 @@ def _from_tuple(nested: Any) -> Query:
     if not isinstance(nested, tuple):
         return Entity(PLACEHOLDER if nested == "e" else int(nested))
     *first, last = nested
-    if any(isinstance(step, tuple) for step in last):  # another branch, such as (e, (r,))
+    # Another branch, such as (e, (r,)) or a bare entity; the steps of a path are no tuples.
+    if not isinstance(last, tuple) or any(isinstance(step, tuple) for step in last):
         return And(*map(_from_tuple, nested))
     if last[0] in _UNION:
         return Or(*map(_from_tuple, first))

@@ -1,0 +1,56 @@
+import pytest
+
+from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
+from betae.queries.ast import Entity
+from betae.queries.read import read_query
+
+QUERY = Entity("Europe")["~located_in"]["capital"]
+LOGIC = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"
+SPARQL = "PREFIX : <> SELECT ?x WHERE { ?c :located_in :Europe ; :capital ?x }"
+WRITTEN = {
+    "logic": LOGIC,
+    "without spaces": "?X.exists?C:located_in(?C,Europe)&capital(?C,?X)",
+    "sparql": SPARQL,
+    "in small letters": SPARQL.replace("PREFIX", "prefix").replace("SELECT", "select"),
+    "with a base": "BASE <> SELECT ?x { ?c <located_in> <Europe> ; <capital> ?x }",
+    "with a comment": f"# the capitals of Europe\n{SPARQL}",
+    "over several lines": f"\n  {LOGIC.replace('&', chr(10) + '&')}\n",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_a_query_as_text_or_in_a_file(text, write):
+    assert read_query(text) == QUERY
+    assert read_query(str(write("query.txt", text))) == QUERY
+
+
+def test_unicode_in_a_file(write):
+    text = "?X . ∃?C : located_in(?C, Côte_d’Ivoire) ∧ ¬capital(?C, ?X)"
+    quoted = text.replace("Côte_d’Ivoire", '"Côte_d’Ivoire"')
+    assert read_query(str(write("query.txt", quoted))) == read_query(quoted)
+
+
+@pytest.mark.parametrize("text", ["nowhere.rq", "France", "/"])
+def test_a_word_that_names_no_file(text):
+    with pytest.raises(InvalidArgument, match="neither a query nor a file"):
+        read_query(text)
+
+
+def test_what_cannot_be_read(write):
+    with pytest.raises(QuerySyntaxError):
+        read_query("")
+    with pytest.raises(QuerySyntaxError, match=r"\^$"):
+        read_query("?X . borders(France ?X)")
+    with pytest.raises(QuerySyntaxError):
+        read_query(str(write("empty.rq", "")))
+    with pytest.raises(UnsupportedQuery):
+        read_query("PREFIX : <> ASK { :France :borders :Spain }")
+
+
+def test_a_file_that_is_no_text(write):
+    with pytest.raises(InvalidArgument):
+        read_query(str(write("query.rq", b"\xff\xfe\x00")))
+
+
+def test_a_file_with_a_space_in_its_name(write):
+    assert read_query(str(write("my query.rq", SPARQL))) == QUERY
