@@ -6,6 +6,7 @@ from .errors import (
     QueryError,
     QuerySyntaxError,
     StoreError,
+    TrainingStopped,
     TripleError,
     UnknownEntity,
     UnknownRelation,
@@ -13,6 +14,9 @@ from .errors import (
     UnsupportedQuery,
 )
 from .graph import KnowledgeGraph
+from .models import GQE, BetaConfig, BetaE, BoxConfig, Query2Box, QueryModel, VectorConfig
+from .models.execute import embed_nodes, embed_queries, score_queries
+from .models.files import build_model, load_model, save_model
 from .queries.ast import And, Entity, Not, Or, Project, Query, resolve, unresolve
 from .queries.files import (
     QueryBlock,
@@ -26,46 +30,68 @@ from .queries.sparql import parse_sparql
 from .queries.structures import from_tuple, to_tuple
 from .queries.syntax import parse
 from .symbolic import answers, answers_batch
+from .training.checkpoint import best_model
+from .training.config import TrainConfig, read_recipe
+from .training.loop import TrainResult, train
 from .triples import Triples, read_triples
 
 __version__: str
 __all__ = [
     "AmbiguousName",
     "And",
+    "BetaConfig",
+    "BetaE",
     "BetaeError",
+    "BoxConfig",
     "Entity",
+    "GQE",
     "InvalidArgument",
     "KnowledgeGraph",
     "Not",
     "Or",
     "Project",
     "Query",
+    "Query2Box",
     "QueryBlock",
     "QueryError",
+    "QueryModel",
     "QuerySet",
     "QuerySyntaxError",
     "StoreError",
+    "TrainConfig",
+    "TrainResult",
+    "TrainingStopped",
     "TripleError",
     "Triples",
     "UnknownEntity",
     "UnknownRelation",
     "UnresolvedName",
     "UnsupportedQuery",
+    "VectorConfig",
     "answers",
     "answers_batch",
+    "best_model",
+    "build_model",
     "dnf_branches",
+    "embed_nodes",
+    "embed_queries",
     "from_tuple",
+    "load_model",
     "parse",
     "parse_sparql",
+    "read_recipe",
     "read_release",
     "read_release_queries",
     "read_triples",
     "resolve",
     "sample_queries",
+    "save_model",
+    "score_queries",
     "simplify",
     "to_de_morgan",
     "to_dnf",
     "to_tuple",
+    "train",
     "unresolve",
     "world",
     "write_release_queries",

@@ -258,3 +258,98 @@ def sample(
             queries.save(target, overwrite)
     out.print(draw_report(queries))
     _say(f"{len(queries):,} queries written to {target}")
+
+
+@app.command(epilog="Example:  betae inspect model --json")
+def inspect(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Describe a model: its geometry, config, and the size and range of every tensor."""
+    from rich.table import Table
+
+    from betae.models.files import describe_model
+
+    model = describe_model(checkpoint)
+    if as_json:
+        print(json.dumps(asdict(model), indent=2))
+        return
+    _say(f"{model.geometry}, {model.parameters:,} parameters")
+    _say(f"{model.entities:,} entities, {model.relations:,} directed relations")
+    _say(", ".join(f"{name} {value}" for name, value in model.config.items()))
+    table = Table(box=None, padding=(0, 1))
+    for column in ("tensor", "shape", "mean", "std", "smallest", "largest"):
+        is_name = column == "tensor"
+        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
+    for name, facts in model.tensors.items():
+        shape = " x ".join(map(str, facts["shape"]))
+        numbers = [f"{facts[key]:.3g}" for key in ("mean", "std", "smallest", "largest")]
+        table.add_row(name, shape, *numbers)
+    out.print(table)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae train graph --out run\n\n"
+    "  betae train graph --recipe recipe.toml --minutes 30 --out run\n\n"
+    "  betae train graph --recipe recipe.toml --out run --resume\n\n"
+    "  torchrun --nproc-per-node 2 -m betae train graph --out run"
+)
+def train(
+    graph: Annotated[Path, typer.Argument(help="Folder of a graph.")],
+    target: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
+    recipe: Annotated[
+        Path | None, typer.Option(help="TOML with settings; what it leaves out has a default.")
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="Training queries [drawn from the graph on the fly].")
+    ] = None,
+    valid: Annotated[
+        Path | None, typer.Option(help="Validation queries [sampled from the graph].")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for training; the learning rate falls with it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run.")] = False,
+) -> None:
+    """Train a model to answer queries; Ctrl-C ends it cleanly, --resume goes on."""
+    from betae.graph import KnowledgeGraph
+    from betae.queries.files import QuerySet
+    from betae.training.config import TrainConfig, read_recipe
+    from betae.training.loop import train as run_training
+    from betae.training.show import showing_progress
+
+    config = TrainConfig() if recipe is None else read_recipe(recipe)
+    opened = KnowledgeGraph.open(graph)
+    with showing_progress(err, target, config, minutes) as report:
+        result = run_training(
+            opened,
+            config,
+            target,
+            queries=None if queries is None else QuerySet.open(queries),
+            valid=None if valid is None else QuerySet.open(valid),
+            minutes=minutes,
+            resume=resume,
+            report=report,
+        )
+    if report.is_shown:
+        _say(
+            f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training; "
+            f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}"
+        )
+        _say(f"written to {target}")
+
+
+@app.command(epilog="Example:  betae plot run --out curves.svg")
+def plot(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    target: Annotated[
+        Path | None, typer.Option("--out", help="A .png or .svg file [curves.png in the run].")
+    ] = None,
+) -> None:
+    """Draw the loss and the validation MRR of a run."""
+    from betae.training.plot import plot_run
+
+    target = target or run / "curves.png"
+    plot_run(run, target)
+    _say(f"written to {target}")

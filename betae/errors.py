@@ -7,6 +7,7 @@ BetaeError
 ├── QueryError
 │   ├── QuerySyntaxError  puts a caret under the column
 │   └── UnsupportedQuery  says which part cannot be done, and what to do instead
+├── TrainingStopped       training cannot go on: says at which step, and what is kept
 └── UnresolvedName        a name that does not lead to one thing in the graph
     ├── UnknownEntity     offers the closest names
     ├── UnknownRelation   offers the closest names
@@ -57,6 +58,10 @@ class QuerySyntaxError(QueryError):
 
 class UnsupportedQuery(QueryError):
     """A query that is well written but that this form, model or graph cannot answer."""
+
+
+class TrainingStopped(BetaeError):
+    """Training that cannot go on; the last good checkpoint is kept."""
 
 
 class UnresolvedName(BetaeError):

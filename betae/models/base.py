@@ -1,0 +1,102 @@
+"""QueryModel: what a geometry must say, in five verbs, to answer any query."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from betae.errors import UnsupportedQuery
+
+
+class QueryModel(nn.Module, ABC):
+    """Entities and sets of entities as rows of numbers, (n, width), and five verbs on them.
+
+    embed_entities   ids -> the sets of one entity
+    project          sets and relations -> the sets that the relations lead to
+    intersect        several sets each -> their intersections
+    negate           sets -> their complements, if the geometry has any
+    distance         sets against entities -> how far each entity is from being an answer
+
+    `table` brings entities into the form that `distance` takes; for a ranking of all entities it is
+    made once. A union has no verb: the executor rewrites it.
+    """
+
+    geometry: ClassVar[str]  # its name in configs and checkpoints
+    config: Any  # the geometry's own frozen dataclass
+    has_complement = False  # whether `negate` is defined
+    entities: nn.Parameter  # (num_entities, any): a learned row for every entity
+    has_sparse_gradient = False  # of `entities`: training sets it, since a step touches few rows
+
+    def __init__(self, num_entities: int, num_relations: int, dim: int):
+        super().__init__()
+        self.num_entities, self.num_relations, self.dim = num_entities, num_relations, dim
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Return the rows of entities, before any operator."""
+        return nn.functional.embedding(ids, self.entities, sparse=self.has_sparse_gradient)
+
+    @abstractmethod
+    def relation_tables(self) -> tuple[str, ...]:
+        """Return the names of the parameters with a row for each relation."""
+
+    @abstractmethod
+    def embed_entities(self, ids: Tensor) -> Tensor:
+        """Return the sets of one entity each: (n,) -> (n, width)."""
+
+    @abstractmethod
+    def project(self, sets: Tensor, relations: Tensor) -> Tensor:
+        """Return where relation i leads from set i: (n, width), (n,) -> (n, width)."""
+
+    @abstractmethod
+    def intersect(self, sets: Tensor) -> Tensor:
+        """Return the intersection of the sets in each row: (n, num_sets, width) -> (n, width)."""
+
+    def negate(self, sets: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the complements: (n, width) -> (n, width)."""
+        self._cannot("a complement (`!`, or a union in De Morgan form)")
+
+    @abstractmethod
+    def table(self, ids: Tensor | None = None) -> Tensor:
+        """Return some entities, or all, as `distance` takes them: (num_entities, any)."""
+
+    @abstractmethod
+    def distance(self, sets: Tensor, table: Tensor) -> Tensor:
+        """Return the distance of each entity from each set: (n, width) -> (n, num_entities)."""
+
+    def uncertainty(self, sets: Tensor) -> Tensor:  # noqa: ARG002
+        """Return a number for each set that grows with its size: (n, width) -> (n,)."""
+        self._cannot("uncertainty")
+
+    def _cannot(self, what: str) -> NoReturn:
+        raise UnsupportedQuery(
+            f"{type(self).__name__} has no {what}. BetaE has: train it with geometry = 'beta'."
+        )
+
+
+class Attention(nn.Module):
+    """Weights for the branches of an intersection, one for each dimension, that sum to 1.
+
+    Two layers score every branch by itself, so the weights follow the branches in any order.
+    """
+
+    def __init__(self, width: int, dim: int):
+        super().__init__()
+        self.hidden = nn.Linear(width, width)
+        self.score = nn.Linear(width, dim)
+
+    def forward(self, branches: Tensor) -> Tensor:
+        """Return the weights: (n, num_branches, width) -> (n, num_branches, dim)."""
+        return torch.softmax(self.score(torch.relu(self.hidden(branches))), dim=1)
+
+
+def mean_by(weights: Tensor, branches: Tensor) -> Tensor:
+    """Return the weighted mean of branches: twice (n, num_branches, dim) -> (n, dim)."""
+    return (weights * branches).sum(dim=1)
+
+
+def relation_parameter(num_relations: int, width: int, start: float, spread: float) -> nn.Parameter:
+    """Return a learned row for every relation, starting at `start` plus or minus `spread`."""
+    return nn.Parameter(start + spread * torch.randn(num_relations, width))

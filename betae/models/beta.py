@@ -1,0 +1,154 @@
+"""BetaE: a set of entities as a row of independent Beta distributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from betae.checks import check_choice, check_positive
+from betae.models.base import Attention, QueryModel, mean_by, relation_parameter
+from betae.models.divergence import divergence, entity_table, entropy
+
+
+@dataclass(frozen=True)
+class BetaConfig:
+    """The shape of a BetaE model."""
+
+    dim: int = 400  # Beta distributions of an embedding
+    hidden: int = 512  # width of the hidden layers of the projection
+    layers: int = 2  # hidden layers of the projection
+    projection: Literal["modulated", "concatenated"] = "modulated"
+    bound: Literal["smooth", "clamp"] = "smooth"
+    spread: float = 0.3  # of the entities' initial log-parameters
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "hidden", "layers"):
+            check_positive(name, getattr(self, name), whole=True)
+        check_positive("spread", self.spread)
+        check_choice("projection", self.projection, ("modulated", "concatenated"))
+        check_choice("bound", self.bound, ("smooth", "clamp"))
+
+
+class BetaE(QueryModel):
+    """Ren & Leskovec, "Beta Embeddings for Multi-Hop Logical Reasoning in Knowledge Graphs", 2020.
+
+    Idea: a set is a density on [0, 1] in each dimension; an intersection multiplies densities and
+    a complement turns dense regions into thin ones. A row holds log-parameters
+    x = [ln alpha, ln beta], (n, 2 dim), in which
+
+        project     bound(s_r x + t_r + MLP(x, r))       "modulated", MLP starting at zero
+                    bound(MLP([x, r]))                   "concatenated", the reference's
+        intersect   ln sum_i w_i exp(x_i)                the weighted product of the densities
+        negate      -x                                   reciprocal parameters
+        distance    sum KL(entity || query)              one matrix product, see `divergence`
+
+    bound is smooth, 3 tanh(x / 3), which keeps parameters in 0.05 .. 20, or the reference's clamp
+    of parameters to at least 0.05. All operators keep to parameters that are finite and positive.
+    """
+
+    geometry = "beta"
+    has_complement = True
+
+    def __init__(self, num_entities: int, num_relations: int, config: BetaConfig | None = None):
+        self.config = config or BetaConfig()
+        super().__init__(num_entities, num_relations, self.config.dim)
+        self.entities = nn.Parameter(self.config.spread * torch.randn(num_entities, 2 * self.dim))
+        kinds = {"modulated": ModulatedProjection, "concatenated": ConcatenatedProjection}
+        self.projection = kinds[self.config.projection](num_relations, self.config)
+        self.attention = Attention(2 * self.dim, self.dim)
+
+    def relation_tables(self) -> tuple[str, ...]:
+        """Return the parameters with a row for each relation."""
+        names = (name for name, _ in self.projection.named_parameters(recurse=False))
+        return tuple(f"projection.{name}" for name in names)
+
+    def bound(self, x: Tensor) -> Tensor:
+        """Map any numbers to log-parameters."""
+        if self.config.bound == "smooth":
+            return 3 * torch.tanh(x / 3)
+        return torch.log(torch.clamp(x + 1, min=0.05, max=1e9))
+
+    def embed_entities(self, ids: Tensor) -> Tensor:
+        """Return the log-parameters of entities."""
+        return self.bound(self.look_up(ids))
+
+    def project(self, sets: Tensor, relations: Tensor) -> Tensor:
+        """Apply the relation's transformation."""
+        return self.bound(self.projection(sets, relations))
+
+    def intersect(self, sets: Tensor) -> Tensor:
+        """Take the weighted product of the densities: the weighted mean of the parameters."""
+        weights = self.attention(sets).repeat(1, 1, 2)  # one weight for alpha and beta
+        return torch.log(mean_by(weights, sets.exp()))
+
+    def negate(self, sets: Tensor) -> Tensor:
+        """Take the reciprocal of the parameters."""
+        return -sets
+
+    def table(self, ids: Tensor | None = None) -> Tensor:
+        """Return the inner-product form of entities, (num_entities, 2 dim + 1)."""
+        x = self.entities if ids is None else self.look_up(ids)
+        return entity_table(self.bound(x).exp())
+
+    def distance(self, sets: Tensor, table: Tensor) -> Tensor:
+        """Return the divergence of every entity from every set."""
+        return divergence(sets.exp(), table)
+
+    def uncertainty(self, sets: Tensor) -> Tensor:
+        """Return the differential entropy, summed with its sign."""
+        return entropy(sets.exp())
+
+
+class ModulatedProjection(nn.Module):
+    """s_r x + t_r + MLP(x, r): the relation scales and shifts input and hidden layer.
+
+    The last layer of the MLP starts at zero: at first every relation is a scale and a shift, which
+    learns fast, and the network comes in where that does not do.
+    """
+
+    def __init__(self, num_relations: int, config: BetaConfig):
+        super().__init__()
+        width, hidden = 2 * config.dim, config.hidden
+        self.scale = relation_parameter(num_relations, width, 1.0, 0.05)
+        self.shift = relation_parameter(num_relations, width, 0.0, 0.05)
+        self.hidden_scale = relation_parameter(num_relations, hidden, 1.0, 0.05)
+        self.hidden_shift = relation_parameter(num_relations, hidden, 0.0, 0.05)
+        self.first = nn.Linear(width, hidden)
+        self.others = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
+        self.last = nn.Linear(hidden, width)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, x: Tensor, relations: Tensor) -> Tensor:
+        """Return the projections before the bound: (n, 2 dim), (n,) -> (n, 2 dim)."""
+        look_up = nn.functional.embedding
+        hidden = torch.relu(
+            self.first(x) * look_up(relations, self.hidden_scale)
+            + look_up(relations, self.hidden_shift)
+        )
+        for layer in self.others:
+            hidden = torch.relu(layer(hidden))
+        change: Tensor = look_up(relations, self.shift) + self.last(hidden)
+        return x * look_up(relations, self.scale) + change
+
+
+class ConcatenatedProjection(nn.Module):
+    """MLP([alpha, beta, r]): one network for all relations, as in the authors' code."""
+
+    def __init__(self, num_relations: int, config: BetaConfig):
+        super().__init__()
+        width = 2 * config.dim
+        self.relations = relation_parameter(num_relations, config.dim, 0.0, 1 / config.dim**0.5)
+        sizes = [width + config.dim, *[config.hidden] * config.layers]
+        self.hidden = nn.ModuleList(map(nn.Linear, sizes[:-1], sizes[1:]))
+        self.last = nn.Linear(config.hidden, width)
+
+    def forward(self, x: Tensor, relations: Tensor) -> Tensor:
+        """Return the projections before the bound: (n, 2 dim), (n,) -> (n, 2 dim)."""
+        h = torch.cat([x.exp(), nn.functional.embedding(relations, self.relations)], dim=-1)
+        for layer in self.hidden:
+            h = torch.relu(layer(h))
+        return self.last(h)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Training: config, data, losses, optimizer, checkpoints and the loop."""

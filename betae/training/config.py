@@ -1,0 +1,91 @@
+"""How to train: one frozen dataclass, read from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from betae.checks import check_choice, check_keys, check_positive
+from betae.errors import InvalidArgument
+from betae.models import GEOMETRIES, ModelConfig
+from betae.queries.structures import NEGATION, TRAINING
+
+
+def _default_mix() -> dict[str, float]:
+    """The proportions of the paper's training sets."""
+    return {name: 0.1 if name in NEGATION else 1.0 for name in TRAINING}
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides what a run learns; the graph, queries and folders come beside it."""
+
+    geometry: str = "beta"  # beta, box or vector
+    model: dict[str, Any] = field(default_factory=dict)  # fields of the geometry's own config
+    structures: dict[str, float] = field(default_factory=_default_mix)  # shares of a batch
+    loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
+    candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
+    scale: float = 0.1  # softmax: where the learned factor on distances starts
+    negatives: int = 128  # margin: entities drawn for each query
+    margin: float = 60.0  # margin: the paper's gamma for BetaE; 24 for box and vector
+    batch_size: int = 512  # queries of a step, over all structures (and machines)
+    steps: int = 20_000  # optimizer steps; the learning rate falls to zero at the last
+    learning_rate: float = 1.5e-3  # of the networks
+    table_rate: float = 7.0  # times that for entity and relation rows, each seen far less often
+    warmup: int = 200  # steps until the full learning rate
+    validate_every: int = 500  # steps
+    validation_queries: int = 200  # of each structure
+    patience: int = 0  # validations without a better MRR before stopping; 0: never stop early
+    checkpoint_every: int = 500  # steps
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of matrix products in training
+    seed: int = 0  # of weights, order of queries, candidates
+
+    def __post_init__(self) -> None:
+        check_choice("geometry", self.geometry, GEOMETRIES)
+        check_choice("loss", self.loss, ("softmax", "margin"))
+        check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
+        counts = "candidates negatives batch_size steps validate_every checkpoint_every"
+        for name in counts.split():
+            check_positive(name, getattr(self, name), whole=True)
+        for name in ("warmup", "validation_queries", "patience", "seed"):
+            check_positive(name, getattr(self, name), whole=True, or_zero=True)
+        for name in ("scale", "margin", "learning_rate", "table_rate"):
+            check_positive(name, getattr(self, name))
+        if not isinstance(self.structures, dict) or not self.structures:
+            raise InvalidArgument("structures must name at least one structure and its share.")
+        for name, share in self.structures.items():
+            check_positive(f"structures.{name}", share)
+        self.model_config()  # checks its fields
+
+    def model_config(self) -> ModelConfig:
+        """Return the geometry's own config."""
+        config_class, _ = GEOMETRIES[self.geometry]
+        check_keys("model", self.model, [item.name for item in fields(config_class)])
+        return config_class(**self.model)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the effective config, defaults filled in, for saving with the run."""
+        return {**asdict(self), "model": asdict(self.model_config())}
+
+
+def read_recipe(path: Path | str) -> TrainConfig:
+    """Read a config from a TOML file; what it leaves out has the default."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidArgument(f"There is no recipe {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is not valid TOML: {error}.") from error
+    try:
+        return make_config(values)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def make_config(values: dict[str, Any]) -> TrainConfig:
+    """Make a config from plain values, checking names and ranges."""
+    check_keys("the recipe", values, [item.name for item in fields(TrainConfig)])
+    return TrainConfig(**values)

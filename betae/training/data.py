@@ -1,0 +1,286 @@
+"""Batches: queries by structure, shared candidates, and which candidates are answers.
+
+Every stream of queries is a function of the seed and of its position, and so is what is drawn for a
+step: a run that goes on from a checkpoint sees the same batches as one that never stopped.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from queue import Queue
+from threading import Event, Thread
+from typing import Protocol
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from betae.edges import Ids
+from betae.errors import InvalidArgument
+from betae.graph import KnowledgeGraph
+from betae.models.execute import Group
+from betae.queries.ast import Query
+from betae.queries.files import QuerySet
+from betae.queries.sample import QuerySampler, read_structure
+from betae.ragged import Ragged
+from betae.training.config import TrainConfig
+
+AHEAD = 4  # batches prepared while the trainer works
+Position = list[int]
+
+
+class Stream(Protocol):
+    """Queries of one structure without end."""
+
+    structure: Query
+
+    def take(self, number: int) -> tuple[Ids, Ragged]:
+        """Return the symbols (number, num_symbols) and the answers of the next queries."""
+
+    def position(self) -> Position:
+        """Return where the stream stands."""
+
+    def go_to(self, position: Position) -> None:
+        """Go on from a position."""
+
+
+class StoredStream:
+    """The queries of a set, shuffled anew each time round."""
+
+    def __init__(self, structure: Query, symbols: Ids, answers: Ragged, seed: int):
+        self.structure, self.symbols, self.answers = structure, symbols, answers
+        self.entropy = (seed, zlib.crc32(str(structure).encode()))
+        self.taken, self.round, self.order = 0, -1, np.empty(0, dtype=np.int64)
+
+    def take(self, number: int) -> tuple[Ids, Ragged]:
+        """Return the next queries of this round, and of the next if it ends."""
+        rows = np.empty(number, dtype=np.int64)
+        for i in range(number):
+            round_, place = divmod(self.taken + i, len(self.symbols))
+            if round_ != self.round:
+                generator = np.random.default_rng((*self.entropy, round_))
+                self.round, self.order = round_, generator.permutation(len(self.symbols))
+            rows[i] = self.order[place]
+        self.taken += number
+        return self.symbols[rows], self.answers.take(rows)
+
+    def position(self) -> Position:
+        """Return how many queries were taken."""
+        return [self.taken]
+
+    def go_to(self, position: Position) -> None:
+        """Go on after so many."""
+        (self.taken,) = position
+
+
+class FreshStream:
+    """Queries drawn from the graph on the fly, never the same set twice."""
+
+    def __init__(self, sampler: QuerySampler):
+        self.sampler, self.structure = sampler, sampler.structure
+        self.number, self.taken = 0, 0  # batch of the sampler, queries taken of it
+        self.symbols, self.answers = self._draw()
+
+    def _draw(self) -> tuple[Ids, Ragged]:
+        number = self.number % (self.sampler.num_batches or 2**62)
+        batch = self.sampler.batch(number)
+        return batch.symbols, batch.easy
+
+    def take(self, number: int) -> tuple[Ids, Ragged]:
+        """Return the next queries, drawing more where needed."""
+        pieces: list[tuple[Ids, Ragged]] = []
+        empty_draws = 0
+        while number:
+            rows = np.arange(self.taken, min(self.taken + number, len(self.symbols)))
+            pieces.append((self.symbols[rows], self.answers.take(rows)))
+            self.taken += len(rows)
+            number -= len(rows)
+            empty_draws = 0 if len(rows) else empty_draws + 1
+            if empty_draws > 16:
+                raise InvalidArgument(f"The graph has no queries like {self.structure}.")
+            if number:
+                self.number, self.taken = self.number + 1, 0
+                self.symbols, self.answers = self._draw()
+        symbols, answers = zip(*pieces, strict=True)
+        return np.concatenate(symbols), Ragged.concatenate(answers)
+
+    def position(self) -> Position:
+        """Return the sampler's batch and the place in it."""
+        return [self.number, self.taken]
+
+    def go_to(self, position: Position) -> None:
+        """Draw that batch again."""
+        self.number, self.taken = position
+        self.symbols, self.answers = self._draw()
+
+
+def open_streams(
+    graph: KnowledgeGraph, queries: QuerySet | None, config: TrainConfig
+) -> dict[str, Stream]:
+    """Return a stream for every structure of the mix: from a set, or drawn on the fly."""
+    streams: dict[str, Stream] = {}
+    for name in config.structures:
+        if queries is None:
+            structure = read_structure(name, graph)
+            streams[name] = FreshStream(QuerySampler(graph, structure, "train", config.seed))
+            continue
+        queries.check_graph(graph)
+        if name not in queries.blocks:
+            raise InvalidArgument(
+                f"The query set has no {name}; it has {', '.join(queries.blocks)}. "
+                "Leave it out of `structures` or sample it."
+            )
+        block = queries.blocks[name]
+        streams[name] = StoredStream(block.structure, block.symbols, block.easy, config.seed)
+    return streams
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step: B queries, C candidates."""
+
+    step: int
+    groups: list[Group]  # positions 0 .. B - 1, in order
+    candidates: Tensor  # (C,) entity ids, distinct
+    is_answer: Tensor  # (B, C)
+    positive: Tensor  # (B,): the column of an answer of each query
+    negatives: Tensor  # (B, negatives): columns that are no answers; margin loss only
+    weights: Tensor  # (B,): 1 / sqrt(4 + number of answers), with mean 1; margin loss only
+    positions: dict[str, Position]  # of the streams, after this batch
+
+    def __len__(self) -> int:
+        return len(self.positive)
+
+
+def make_batch(
+    step: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
+) -> Batch:
+    """Take queries for a step in the proportions of the mix, and draw its candidates."""
+    total = sum(config.structures.values())
+    groups, tables, start = [], [], 0
+    for name, share in config.structures.items():
+        # Rounding the running total, not each step, gives small shares their due.
+        due = config.batch_size * share / total
+        number = int(due * (step + 1)) - int(due * step)
+        if number == 0:
+            continue
+        symbols, answers = streams[name].take(number)
+        positions = torch.arange(start, start + number)
+        ids = torch.from_numpy(symbols).long()
+        groups.append(Group(streams[name].structure, ids, positions))
+        tables.append(answers)
+        start += number
+    answers = Ragged.concatenate(tables)
+    generator = np.random.default_rng((config.seed, 1, step))
+    chosen = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
+    negatives = np.empty((len(chosen), 0), dtype=np.int32)
+    if config.loss == "margin":
+        negatives = _draw_negatives(
+            answers, generator.integers(num_entities, size=(len(chosen), 2 * config.negatives + 64))
+        )[:, : config.negatives]
+        candidates = np.unique(np.concatenate([chosen, negatives.ravel()]))
+    elif config.candidates >= num_entities:
+        candidates = np.arange(num_entities)
+    else:
+        drawn = generator.choice(num_entities, config.candidates, replace=False)
+        candidates = np.unique(np.concatenate([chosen, drawn]))
+    weights = (4 + answers.lengths) ** -0.5
+    column = np.full(num_entities, -1, dtype=np.int32)
+    column[candidates] = np.arange(len(candidates))
+    return Batch(
+        step,
+        groups,
+        torch.from_numpy(candidates).long(),
+        torch.from_numpy(_mark_answers(answers.offsets, answers.values, column, len(candidates))),
+        torch.from_numpy(column[chosen]).long(),
+        torch.from_numpy(column[negatives]).long(),
+        torch.from_numpy((weights / weights.mean()).astype(np.float32)),
+        {name: stream.position() for name, stream in streams.items()},
+    )
+
+
+@njit(nogil=True, cache=True)
+def _mark_answers(offsets, values, column, num_candidates):  # type: ignore[no-untyped-def]
+    """Return which candidates are answers of which query, (num_queries, num_candidates)."""
+    marks = np.zeros((len(offsets) - 1, num_candidates), dtype=np.bool_)
+    for row in range(len(offsets) - 1):
+        for i in range(offsets[row], offsets[row + 1]):
+            place = column[values[i]]
+            if place >= 0:
+                marks[row, place] = True
+    return marks
+
+
+def _draw_negatives(answers: Ragged, drawn: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Move the drawn entities that are no answers of their row to its front.
+
+    Where too few are left (a query with very many answers), they are repeated.
+    """
+    try:
+        kept: NDArray[np.int32] = _front_non_answers(answers.offsets, answers.values, drawn)
+    except ValueError as error:
+        raise InvalidArgument(f"The margin loss needs negatives: {error}.") from error
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _front_non_answers(offsets, values, drawn):  # type: ignore[no-untyped-def]
+    kept = np.empty(drawn.shape, dtype=np.int32)
+    num_entities = drawn.max() + 1
+    for row in range(len(drawn)):
+        answers = values[offsets[row] : offsets[row + 1]]
+        count = 0
+        for entity in drawn[row]:
+            place = np.searchsorted(answers, entity)
+            if place == len(answers) or answers[place] != entity:
+                kept[row, count] = entity
+                count += 1
+        entity = 0
+        while count == 0 and entity < num_entities:  # nearly all are answers: take any that is not
+            place = np.searchsorted(answers, entity)
+            if place == len(answers) or answers[place] != entity:
+                kept[row, 0] = entity
+                count = 1
+            entity += 1
+        if count == 0:
+            raise ValueError("a query has every entity for an answer")
+        for i in range(count, drawn.shape[1]):
+            kept[row, i] = kept[row, i % count]
+    return kept
+
+
+def prepare_batches(
+    start: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
+) -> Generator[Batch]:
+    """Yield the batches of steps `start`, `start` + 1, …, made ahead by a thread."""
+    queue: Queue[Batch | BaseException] = Queue(AHEAD)
+    stop = Event()
+
+    def work() -> None:
+        try:
+            for step in range(start, config.steps):
+                batch = make_batch(step, streams, config, num_entities)
+                if stop.is_set():
+                    return
+                queue.put(batch)
+        except BaseException as error:
+            queue.put(error)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        for _ in range(start, config.steps):
+            item = queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        while thread.is_alive():  # it may wait for room in the queue
+            while not queue.empty():
+                queue.get_nowait()
+            thread.join(timeout=0.01)

@@ -1,0 +1,300 @@
+"""The loop: batch, forward, backward, step; now and then report, validate, save."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from betae.errors import InvalidArgument, TrainingStopped
+from betae.evaluation.ranks import mean, per_query, rank_block
+from betae.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import embed_queries
+from betae.models.files import build_model
+from betae.queries.files import QuerySet
+from betae.queries.sample import sample_queries
+from betae.queries.structures import EPFO, NEGATION, STRUCTURES, has_negation
+from betae.training import distributed
+from betae.training.checkpoint import (
+    Progress,
+    append_metrics,
+    check_same_config,
+    cut_metrics,
+    load_checkpoint,
+    newest,
+    save_best,
+    save_checkpoint,
+    save_config,
+)
+from betae.training.config import TrainConfig
+from betae.training.data import open_streams, prepare_batches
+from betae.training.losses import make_loss
+from betae.training.optimizer import Optimizer, rate_factor
+
+REPORT_EVERY = 50  # steps
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended."""
+
+    run: Path
+    step: int
+    seconds: float
+    best_mrr: float  # in percent, on validation queries, mean over the structures
+    best_step: int
+    why: str  # why it ended
+
+
+def train(
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    out: Path | str,
+    *,
+    queries: QuerySet | None = None,
+    valid: QuerySet | None = None,
+    minutes: float | None = None,
+    resume: bool = False,
+    report: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> TrainResult:
+    """Train a model on a graph; write checkpoints, metrics and the best model to `out`.
+
+    Training queries come from `queries`, else they are drawn on the fly; validation queries from
+    `valid`, else they are sampled from the validation edges. `minutes` limits the time (over all
+    sessions of a run that is resumed); the learning rate then falls with the time, not the steps.
+    `report` is told every line of the metrics.
+    """
+    run = Path(out)
+    with distributed.joined(), _interruptible() as is_interrupted:
+        is_writer = distributed.rank() == 0
+        torch.manual_seed(config.seed)
+        model = build_model(
+            config.geometry, graph.num_entities, graph.num_relations, config.model_config()
+        )
+        model.has_sparse_gradient = True
+        loss_function = make_loss(config)
+        optimizer = Optimizer(model, loss_function, config)
+        streams = open_streams(graph, queries, config)
+        valid = valid or sample_validation(graph, model, config)
+        progress = _start(run, resume, config, model, loss_function, optimizer, graph)
+        for name, position in progress.positions.items():
+            streams[name].go_to(position)
+
+        def say(line: dict[str, Any]) -> None:
+            if is_writer:
+                append_metrics(run, line)
+                report(line)
+
+        def save() -> None:
+            if is_writer:
+                tensors = {**optimizer.state(), **_named("loss", loss_function)}
+                save_checkpoint(run, model, tensors, progress, graph.fingerprint)
+
+        session_start, earlier = time.monotonic(), progress.seconds
+        window = _Window()
+        why = "all steps done"
+        batches = prepare_batches(progress.step, streams, config, graph.num_entities)
+        waiting_since = time.monotonic()
+        for batch in batches:
+            window.waited += time.monotonic() - waiting_since
+            share = distributed.share_of(batch)
+            with _matrix_precision(config.precision):
+                embedded = embed_queries(model, share.groups)
+                distances = embedded.best(
+                    model.distance(embedded.sets, model.table(share.candidates))
+                )
+            loss = loss_function(distances.float(), share).sum() / len(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            distributed.sum_gradients(optimizer)
+            total_loss = float(distributed.sum_over_processes(loss.detach()))
+            if not math.isfinite(total_loss):
+                raise TrainingStopped(
+                    f"The loss is {total_loss} at step {progress.step + 1}. The last good "
+                    f"checkpoint is kept in {run}; start again from it with a smaller "
+                    "learning_rate."
+                )
+            progress.seconds = earlier + time.monotonic() - session_start
+            over_time = progress.seconds / (60 * minutes) if minutes else 0.0
+            over = distributed.same_everywhere(over_time)
+            interrupted = bool(distributed.same_everywhere(float(is_interrupted())))
+            done = over if minutes else progress.step / config.steps
+            optimizer.step(rate_factor(progress.step, done, config.warmup))
+            progress.step += 1
+            progress.positions = batch.positions
+            window.add(total_loss, len(batch))
+
+            is_last = progress.step == config.steps or over >= 1 or interrupted
+            if progress.step % REPORT_EVERY == 0 or is_last:
+                say({"step": progress.step, "seconds": progress.seconds, **window.flush()})
+            if progress.step % config.validate_every == 0 or is_last:
+                before = time.monotonic()
+                mrr = validate(model, valid)
+                average = mean(list(mrr.values()))
+                if average > progress.best_mrr:
+                    progress.best_mrr, progress.best_step = average, progress.step
+                    progress.validations_since_best = 0
+                    if is_writer:
+                        save_best(run, model, progress.step, graph.fingerprint)
+                else:
+                    progress.validations_since_best += 1
+                say({"step": progress.step, "seconds": progress.seconds, "mrr": average, **mrr})
+                earlier -= time.monotonic() - before  # the time limit is for training
+            is_stuck = 0 < config.patience <= progress.validations_since_best
+            if progress.step % config.checkpoint_every == 0 or is_last or is_stuck:
+                save()
+            if is_last or is_stuck:
+                if interrupted:
+                    why = "interrupted"
+                elif over >= 1:
+                    why = "time is up"
+                elif is_stuck:
+                    why = f"no better validation MRR in {config.patience} validations"
+                break
+            waiting_since = time.monotonic()
+        batches.close()
+    return TrainResult(
+        run, progress.step, progress.seconds, progress.best_mrr, progress.best_step, why
+    )
+
+
+def _start(
+    run: Path,
+    resume: bool,
+    config: TrainConfig,
+    model: QueryModel,
+    loss_function: torch.nn.Module,
+    optimizer: Optimizer,
+    graph: KnowledgeGraph,
+) -> Progress:
+    """Begin a run in an empty folder, or go on with the one that is there."""
+    is_there = run.exists() and any(run.iterdir())
+    if is_there and not resume:
+        raise InvalidArgument(f"{run} is not empty. Choose another folder, or --resume it.")
+    if not resume or newest(run, "checkpoint-") is None:
+        if is_there:
+            check_same_config(run, config)
+        if distributed.rank() == 0:
+            save_config(run, config)
+            cut_metrics(run, 0)
+        return Progress()
+    check_same_config(run, config)
+    loaded = load_checkpoint(run, model, graph.fingerprint)
+    assert loaded is not None
+    progress, tensors = loaded
+    loss_tensors = {k.removeprefix("loss."): v for k, v in tensors.items() if k.startswith("loss.")}
+    loss_function.load_state_dict(loss_tensors)
+    optimizer.restore({k: v for k, v in tensors.items() if not k.startswith("loss.")})
+    if distributed.rank() == 0:
+        cut_metrics(run, progress.step)
+    return progress
+
+
+def sample_validation(
+    graph: KnowledgeGraph, model: QueryModel, config: TrainConfig
+) -> QuerySet | None:
+    """Sample validation queries of all the structures that the model can do, or none."""
+    if not config.validation_queries or not len(graph.splits["valid"]):
+        return None
+    names = [
+        name
+        for name in (*EPFO, *NEGATION)
+        if model.has_complement or not has_negation(STRUCTURES[name])
+    ]
+    counts = dict.fromkeys(names, config.validation_queries)
+    sampled = sample_queries(graph, counts, "valid", seed=config.seed)
+    blocks = {name: block for name, block in sampled.blocks.items() if len(block)}
+    return QuerySet("valid", blocks, graph.fingerprint, sampled.origin) if blocks else None
+
+
+def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
+    """Return the MRR of every structure, in percent; each process ranks a part of the queries."""
+    if queries is None:
+        return {}
+    model.eval()
+    with torch.no_grad():
+        table = model.table()
+    names, sums = list(queries.blocks), []
+    for block in queries.blocks.values():
+        mine = block.take(np.arange(distributed.rank(), len(block), distributed.world_size()))
+        ranks = rank_block(model, table, mine)
+        sums.append(per_query(1 / ranks, mine.hard.offsets).sum() if len(mine) else 0.0)
+    totals = distributed.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
+    model.train()
+    return {
+        name: 100 * float(total) / len(queries.blocks[name])
+        for name, total in zip(names, totals, strict=True)
+    }
+
+
+class _Window:
+    """Figures since the last report."""
+
+    def __init__(self) -> None:
+        self.start, self.losses, self.queries, self.waited = time.monotonic(), [0.0][:0], 0, 0.0
+
+    def add(self, loss: float, num_queries: int) -> None:
+        self.losses.append(loss)
+        self.queries += num_queries
+
+    def flush(self) -> dict[str, float]:
+        seconds = time.monotonic() - self.start
+        line = {
+            "loss": sum(self.losses) / len(self.losses),
+            "queries_per_second": self.queries / seconds,
+            "share_waiting": self.waited / seconds,
+        }
+        self.__init__()  # type: ignore[misc]
+        return line
+
+
+def _named(prefix: str, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def _matrix_precision(precision: str) -> torch.autocast:
+    """Use bfloat16 for matrix products where the hardware has it, or as asked."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    wanted = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16())
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=wanted)
+
+
+def has_fast_bfloat16() -> bool:
+    """Tell whether bfloat16 products are faster than float32 ones here."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported())
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C (or SIGTERM) into a wish to end after the step; a second one ends."""
+    asked = False
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

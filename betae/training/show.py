@@ -1,0 +1,70 @@
+"""What a person sees of a run: a live line in the terminal, and TensorBoard if it is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from betae.training.config import TrainConfig
+
+
+class Reporter:
+    """Takes the lines of the metrics as `train` makes them."""
+
+    def __init__(self, bars: Progress, run: Path, config: TrainConfig, minutes: float | None):
+        self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
+        self.board: Any | None = None
+        self.is_shown = int(os.environ.get("RANK", "0")) == 0
+        self.mrr = "-"
+        self.task = bars.add_task("starting", total=1.0)
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """Show a line."""
+        step = line["step"]
+        if self.board is None:
+            self.board = _tensorboard(self.run)
+        if self.board is not None:
+            for name, value in line.items():
+                if name not in ("step", "seconds"):
+                    self.board.add_scalar(name, value, step)
+        if "mrr" in line:
+            self.mrr = f"{line['mrr']:.1f}"
+            return
+        by_time = line["seconds"] / (60 * self.minutes) if self.minutes else 0.0
+        done = max(step / self.config.steps, by_time)
+        left = line["seconds"] * (1 - done) / done / 60
+        self.bars.update(
+            self.task,
+            completed=min(done, 1.0),
+            description=f"step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
+            f"{line['queries_per_second']:,.0f} queries/s  {left:.1f} min left",
+        )
+
+
+@contextmanager
+def showing_progress(
+    console: Console, run: Path, config: TrainConfig, minutes: float | None
+) -> Iterator[Reporter]:
+    """Yield a reporter whose live line goes when training ends."""
+    columns = (BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+    is_shown = int(os.environ.get("RANK", "0")) == 0
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
+        reporter = Reporter(bars, run, config, minutes)
+        yield reporter
+    if reporter.board is not None:
+        reporter.board.close()
+
+
+def _tensorboard(run: Path) -> Any | None:
+    """Return a TensorBoard writer, if the package is there."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(run / "tensorboard"))

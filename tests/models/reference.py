@@ -1,0 +1,137 @@
+"""Small models with lively weights, and the obvious way to evaluate queries and Betas."""
+
+import torch
+from hypothesis import strategies as st
+
+from betae.errors import UnsupportedQuery
+from betae.models import GQE, BetaConfig, BetaE, BoxConfig, Query2Box, VectorConfig
+from betae.queries.ast import And, Entity, Not, Project, Query, nodes, rebuild
+from betae.queries.rewrite import dnf_branches, to_de_morgan
+from betae.queries.structures import fill, structure_of
+from tests.queries.strategies import trees
+
+NUM_ENTITIES, NUM_RELATIONS = 12, 4
+NUM_ANCHORS = 8  # random queries start from these; the others are only ever scored
+MODELS = {
+    "beta": (BetaE, BetaConfig(dim=4, hidden=6, layers=2)),
+    "beta as released": (
+        BetaE,
+        BetaConfig(dim=4, hidden=16, layers=1, projection="concatenated", bound="clamp"),
+    ),
+    "box": (Query2Box, BoxConfig(dim=5, inside=0.3)),
+    "vector": (GQE, VectorConfig(dim=6)),
+}
+BETA_CONFIGS = {
+    f"{projection}, {bound}": BetaConfig(dim=4, hidden=6, projection=projection, bound=bound)
+    for projection in ("modulated", "concatenated")
+    for bound in ("smooth", "clamp")
+}
+ALL_TREES = trees(NUM_ANCHORS, NUM_RELATIONS)
+can_negate = {name: name.startswith("beta") for name in MODELS}
+
+
+def enliven(model, seed=0, spread=0.5):
+    """Give every parameter a random value, so that nothing is zero or one by its initialisation."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(spread * drawn)
+    return model
+
+
+def make_model(name, dtype=torch.float32, seed=0):
+    kind, config = MODELS[name]
+    return enliven(kind(NUM_ENTITIES, NUM_RELATIONS, config), seed).to(dtype)
+
+
+def without_complements(query):
+    return rebuild(query, lambda node: node.operand if isinstance(node, Not) else node)
+
+
+def is_small(query, num_nodes=40, num_branches=24):
+    try:
+        return (
+            sum(1 for _ in nodes(query)) <= num_nodes
+            and len(dnf_branches(query, num_branches)) <= num_branches
+        )
+    except UnsupportedQuery:
+        return False
+
+
+@st.composite
+def queries_for(draw, name):
+    """Random queries with every operator that the model has, at most five operators deep."""
+    query = draw(ALL_TREES)
+    if not can_negate[name]:
+        query = without_complements(query)
+    while not is_small(query):
+        query = query.operands[-1]
+    return query
+
+
+def batches_for(name, most=5):
+    return st.lists(queries_for(name), min_size=1, max_size=most)
+
+
+# ---- the obvious way ----------------------------------------------------------------------------
+
+
+def embed_slowly(model, query: Query):
+    """Evaluate a query without unions by recursion: (width,)."""
+    values = [embed_slowly(model, operand) for operand in query.operands]
+    match query:
+        case Entity(name):
+            return model.embed_entities(torch.tensor([name]))[0]
+        case Project(_, relation):
+            return model.project(values[0][None], torch.tensor([relation]))[0]
+        case Not():
+            return model.negate(values[0][None])[0]
+        case And():
+            return model.intersect(torch.stack(values)[None])[0]
+    raise AssertionError(query)
+
+
+def normal_form(query: Query, union: str) -> list[Query]:
+    """Rewrite unions in the query's shape: operands that happen to be the same stay apart."""
+    structure, symbols = structure_of(query)
+    numbered = fill(structure, range(len(symbols)))
+    branches = dnf_branches(numbered) if union == "DNF" else [to_de_morgan(numbered)]
+
+    def put_symbols(node):
+        if isinstance(node, Entity):
+            return Entity(symbols[node.name])
+        return Project(node.operand, symbols[node.relation]) if isinstance(node, Project) else node
+
+    return [rebuild(branch, put_symbols) for branch in branches]
+
+
+def score_slowly(model, queries, table, union="DNF"):
+    """Score query by query, branch by branch; the best branch counts."""
+    rows = []
+    for query in queries:
+        branches = [embed_slowly(model, branch) for branch in normal_form(query, union)]
+        distances = [model.distance(branch[None], table)[0] for branch in branches]
+        rows.append(torch.stack(distances).amin(dim=0))
+    return torch.stack(rows)
+
+
+def betas(params):
+    """Return the rows of parameters as distributions, in float64."""
+    return torch.distributions.Beta(*params.double().chunk(2, dim=-1))
+
+
+def kl_slowly(queries, entities):
+    """Return sum KL(entity || query) through torch.distributions: (num_queries, num_entities)."""
+    every_query, every_entity = betas(queries[:, None]), betas(entities[None])
+    return torch.distributions.kl_divergence(every_entity, every_query).sum(dim=-1)
+
+
+def assert_close(found, expected, tolerance):
+    """Compare within `tolerance` times the largest number (or 1)."""
+    assert found.shape == expected.shape
+    assert torch.isfinite(expected).all()
+    found, expected = found.detach().double(), expected.detach().double()
+    scale = max(1.0, float(expected.abs().max()))
+    worst = float((found - expected).abs().max())
+    assert worst <= tolerance * scale, f"off by {worst}, with numbers up to {scale}"
