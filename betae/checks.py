@@ -1,5 +1,6 @@
 """Checks of settings: each raises InvalidArgument with the name, the value and what is allowed."""
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from betae.errors import InvalidArgument
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise unless `value` is one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidArgument(f"{name} is {value!r}; choose of {', '.join(choices)}.")
 
 
@@ -16,7 +17,8 @@ def check_positive(name: str, value: Any, *, whole: bool = False, or_zero: bool 
     """Raise unless `value` is a number above zero (`or_zero`: not below it), whole if asked."""
     kinds = int if whole else (int, float)
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
-    if not is_number or not (value > 0 or (or_zero and value == 0)):
+    is_in_range = is_number and math.isfinite(value) and (value > 0 or (or_zero and value == 0))
+    if not is_in_range:
         kind = "whole number" if whole else "number"
         bound = "at least 0" if or_zero else "above 0"
         raise InvalidArgument(f"{name} is {value!r}; it must be a {kind} {bound}.")

@@ -50,11 +50,15 @@ def _version(
 
 
 @app.command()
-def demo() -> None:
-    """Open the bundled graph `world` and answer a question about it."""
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--out", help="Where the trained run is kept, and found again.")
+    ] = Path("betae-demo"),
+) -> None:
+    """Train on the bundled graph `world` and answer a question about it, in about a minute."""
     from betae.demo import run_demo
 
-    run_demo(out)
+    run_demo(out, folder)
 
 
 @app.command(
@@ -262,15 +266,17 @@ def sample(
 
 @app.command(epilog="Example:  betae inspect model --json")
 def inspect(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a model, or of a run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Describe a model: its geometry, config, and the size and range of every tensor."""
     from rich.table import Table
 
     from betae.models.files import describe_model
+    from betae.training.checkpoint import best_model
 
-    model = describe_model(checkpoint)
+    is_run = (checkpoint / "config.json").is_file()
+    model = describe_model(best_model(checkpoint) if is_run else checkpoint)
     if as_json:
         print(json.dumps(asdict(model), indent=2))
         return
@@ -333,10 +339,9 @@ def train(
             report=report,
         )
     if report.is_shown:
-        _say(
-            f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training; "
-            f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}"
-        )
+        _say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
+        if result.best_step:
+            _say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
         _say(f"written to {target}")
 
 

@@ -29,7 +29,7 @@ DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def writing_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield an empty folder that becomes `target` on success and vanishes on any error."""
     check_writable(target, overwrite)
-    with _explaining_disk_errors(target):
+    with explaining_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
         try:
@@ -44,7 +44,7 @@ def writing_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
 def writing_file(target: Path) -> Iterator[Path]:
     """Yield a path whose file becomes `target` on success and vanishes on any error."""
     partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
-    with _explaining_disk_errors(target):
+    with explaining_disk_errors(target):
         try:
             yield partial
             partial.replace(target)
@@ -53,7 +53,8 @@ def writing_file(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _explaining_disk_errors(target: Path) -> Iterator[None]:
+def explaining_disk_errors(target: Path) -> Iterator[None]:
+    """Turn an error of the file system into a StoreError that says what was not written."""
     try:
         yield
     except OSError as error:

@@ -143,7 +143,7 @@ def test_ingest_overwrites_only_when_told(toy_store, write):
 # ---- the demonstration --------------------------------------------------------------------------
 
 
-def test_the_demo_answers_its_question():
+def test_the_demo_answers_its_question(tmp_path):
     file = Path(__file__).parents[1] / "betae" / "datasets" / "world" / "train.tsv"
     facts = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
     european = {h for h, r, t in facts if (r, t) == ("located_in", "Europe")}
@@ -153,7 +153,7 @@ def test_the_demo_answers_its_question():
     assert len(capitals) > 15
     assert hosting
 
-    done = run_process("demo", COLUMNS="1000")
+    done = run_process("demo", "--out", tmp_path / "demo", COLUMNS="1000")
     assert done.returncode == 0, done.stderr
     shown = next(line for line in done.stdout.splitlines() if capitals[-1] in line)
     assert ", ".join(capitals) in flat(shown)
@@ -161,6 +161,11 @@ def test_the_demo_answers_its_question():
     assert not any(capital in shown for capital in hosting)
     for words in ("entities", "located_in", "hosted", str(len(european)), str(len(hosts))):
         assert words in done.stdout
+    # The model finds answers whose facts were hidden, among the first of all entities.
+    predicted = [line for line in done.stdout.splitlines() if "hidden from training" in line]
+    assert len(predicted) >= 3
+    again = run_process("demo", "--out", tmp_path / "demo", COLUMNS="1000")
+    assert again.stdout == done.stdout  # the trained run is found again
 
 
 # ---- errors -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "docs/graphs.md", "docs/queries.md", "docs/models.md"]
+DOCUMENTS = ["README.md", "docs/graphs.md", "docs/queries.md", "docs/models.md", "docs/training.md"]
 FACTS = """\
 Ada\tworks_at\tAcme Inc
 Bob\tworks_at\tAcme Inc
@@ -34,10 +34,13 @@ def blocks(document: str, language: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path):
     lines = [line + "\n" for line in FACTS.splitlines()]
-    (tmp_path / "facts.tsv").write_text(FACTS)
+    world = ROOT / "betae" / "datasets" / "world" / "train.tsv"
+    (tmp_path / "facts.tsv").write_text(FACTS + world.read_text(encoding="utf-8"))
     (tmp_path / "train.tsv").write_text("".join(lines[:-2]))
     (tmp_path / "valid.tsv").write_text(lines[-2])
     (tmp_path / "test.tsv").write_text(lines[-1])
+    recipes = blocks("docs/training.md", "toml")
+    (tmp_path / "recipe.toml").write_text(recipes[0])
     (tmp_path / "labels.tsv").write_text("Ada\tAda Lovelace\n")
     return tmp_path
 
@@ -50,7 +53,7 @@ def test_commands_and_code_run(document, folder):
         for line in block.splitlines()
         if line.startswith("$ betae ")
     ]
-    if document == "docs/queries.md":
+    if document in ("docs/queries.md", "docs/training.md"):
         commands.insert(0, "betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
     for command in commands:
         arguments = shlex.split(command, comments=True)

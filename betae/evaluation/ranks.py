@@ -28,7 +28,10 @@ def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # typ
     num_entities = distances.shape[1]
     is_answer = np.zeros(num_entities, dtype=np.bool_)
     for row in range(len(distances)):
-        row_distances = distances[row]
+        row_distances = distances[row].copy()
+        for entity in range(num_entities):
+            if np.isnan(row_distances[entity]):  # a broken model must not look good
+                row_distances[entity] = np.inf
         known = easy[easy_offsets[row] : easy_offsets[row + 1]]
         wanted = hard[hard_offsets[row] : hard_offsets[row + 1]]
         for entity in known:

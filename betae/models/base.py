@@ -56,7 +56,7 @@ class QueryModel(nn.Module, ABC):
 
     def negate(self, sets: Tensor) -> Tensor:  # noqa: ARG002
         """Return the complements: (n, width) -> (n, width)."""
-        self._cannot("a complement (`!`, or a union in De Morgan form)")
+        self._cannot("take a complement (`!`, or a union in De Morgan form)")
 
     @abstractmethod
     def table(self, ids: Tensor | None = None) -> Tensor:
@@ -68,11 +68,11 @@ class QueryModel(nn.Module, ABC):
 
     def uncertainty(self, sets: Tensor) -> Tensor:  # noqa: ARG002
         """Return a number for each set that grows with its size: (n, width) -> (n,)."""
-        self._cannot("uncertainty")
+        self._cannot("tell its uncertainty")
 
     def _cannot(self, what: str) -> NoReturn:
         raise UnsupportedQuery(
-            f"{type(self).__name__} has no {what}. BetaE has: train it with geometry = 'beta'."
+            f"{type(self).__name__} cannot {what}. BetaE can: train it with geometry = 'beta'."
         )
 
 

@@ -106,8 +106,7 @@ def check_finite(model: QueryModel) -> None:
         bad = int((~torch.isfinite(tensor)).sum())
         if bad:
             raise StoreError(
-                f"{name} holds {bad:,} numbers that are NaN or infinite: the training of this "
-                "model has diverged. Go back to an earlier checkpoint."
+                f"{name} holds {bad:,} numbers that are NaN or infinite: the model has diverged."
             )
 
 

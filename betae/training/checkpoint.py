@@ -24,7 +24,13 @@ from safetensors.torch import load, save
 from betae.errors import InvalidArgument, StoreError
 from betae.models.base import QueryModel
 from betae.models.files import load_weights, save_model, write_model
-from betae.storage import check_parts, read_manifest, writing_file, writing_folder
+from betae.storage import (
+    check_parts,
+    explaining_disk_errors,
+    read_manifest,
+    writing_file,
+    writing_folder,
+)
 from betae.training.config import TrainConfig, make_config
 
 FORMAT_VERSION = 1
@@ -40,6 +46,7 @@ class Progress:
     best_mrr: float = -1.0
     best_step: int = 0
     validations_since_best: int = 0
+    losses: list[float] = field(default_factory=list)  # since the last report
     positions: dict[str, list[int]] = field(default_factory=dict)  # of the query streams
 
 
@@ -106,7 +113,8 @@ def _keep_newest(run: Path, prefix: str) -> None:
 
 def save_config(run: Path, config: TrainConfig) -> None:
     """Write the effective config."""
-    run.mkdir(parents=True, exist_ok=True)
+    with explaining_disk_errors(run):
+        run.mkdir(parents=True, exist_ok=True)
     with writing_file(run / "config.json") as partial:
         partial.write_text(json.dumps(config.to_json(), indent=2), encoding="utf-8")
 
@@ -134,7 +142,8 @@ def check_same_config(run: Path, config: TrainConfig) -> None:
 
 def append_metrics(run: Path, line: dict[str, Any]) -> None:
     """Add a line to the run's metrics."""
-    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    path = run / "metrics.jsonl"
+    with explaining_disk_errors(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 

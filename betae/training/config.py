@@ -13,18 +13,13 @@ from betae.models import GEOMETRIES, ModelConfig
 from betae.queries.structures import NEGATION, TRAINING
 
 
-def _default_mix() -> dict[str, float]:
-    """The proportions of the paper's training sets."""
-    return {name: 0.1 if name in NEGATION else 1.0 for name in TRAINING}
-
-
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a run learns; the graph, queries and folders come beside it."""
 
     geometry: str = "beta"  # beta, box or vector
     model: dict[str, Any] = field(default_factory=dict)  # fields of the geometry's own config
-    structures: dict[str, float] = field(default_factory=_default_mix)  # shares of a batch
+    structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
     loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
     candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
     scale: float = 0.1  # softmax: where the learned factor on distances starts
@@ -46,6 +41,8 @@ class TrainConfig:
         check_choice("geometry", self.geometry, GEOMETRIES)
         check_choice("loss", self.loss, ("softmax", "margin"))
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
+        if not self.structures:
+            object.__setattr__(self, "structures", default_mix(self.geometry))
         counts = "candidates negatives batch_size steps validate_every checkpoint_every"
         for name in counts.split():
             check_positive(name, getattr(self, name), whole=True)
@@ -53,10 +50,15 @@ class TrainConfig:
             check_positive(name, getattr(self, name), whole=True, or_zero=True)
         for name in ("scale", "margin", "learning_rate", "table_rate"):
             check_positive(name, getattr(self, name))
-        if not isinstance(self.structures, dict) or not self.structures:
-            raise InvalidArgument("structures must name at least one structure and its share.")
+        for table in ("model", "structures"):
+            if not isinstance(getattr(self, table), dict):
+                raise InvalidArgument(f"{table} is {getattr(self, table)!r}; it must be a table.")
         for name, share in self.structures.items():
             check_positive(f"structures.{name}", share)
+        if self.batch_size < len(self.structures):
+            raise InvalidArgument(
+                f"batch_size is {self.batch_size}, below the {len(self.structures)} structures."
+            )
         self.model_config()  # checks its fields
 
     def model_config(self) -> ModelConfig:
@@ -75,7 +77,7 @@ def read_recipe(path: Path | str) -> TrainConfig:
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise InvalidArgument(f"There is no recipe {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}.") from error
@@ -83,6 +85,13 @@ def read_recipe(path: Path | str) -> TrainConfig:
         return make_config(values)
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
+
+
+def default_mix(geometry: str) -> dict[str, float]:
+    """Return the proportions of the paper's training sets, of what the geometry can do."""
+    _, model_class = GEOMETRIES[geometry]
+    names = [name for name in TRAINING if model_class.has_complement or name not in NEGATION]
+    return {name: 0.1 if name in NEGATION else 1.0 for name in names}
 
 
 def make_config(values: dict[str, Any]) -> TrainConfig:

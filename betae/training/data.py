@@ -101,7 +101,10 @@ class FreshStream:
             number -= len(rows)
             empty_draws = 0 if len(rows) else empty_draws + 1
             if empty_draws > 16:
-                raise InvalidArgument(f"The graph has no queries like {self.structure}.")
+                raise InvalidArgument(
+                    f"The graph has no training queries like {self.structure}. Leave that "
+                    "structure out of [structures] in the recipe."
+                )
             if number:
                 self.number, self.taken = self.number + 1, 0
                 self.symbols, self.answers = self._draw()
@@ -122,14 +125,19 @@ def open_streams(
     graph: KnowledgeGraph, queries: QuerySet | None, config: TrainConfig
 ) -> dict[str, Stream]:
     """Return a stream for every structure of the mix: from a set, or drawn on the fly."""
+    if queries is not None:
+        queries.check_graph(graph)
+        if queries.split != "train":
+            raise InvalidArgument(
+                f"The query set is for {queries.split}; training needs one sampled for train."
+            )
     streams: dict[str, Stream] = {}
     for name in config.structures:
         if queries is None:
             structure = read_structure(name, graph)
             streams[name] = FreshStream(QuerySampler(graph, structure, "train", config.seed))
             continue
-        queries.check_graph(graph)
-        if name not in queries.blocks:
+        if not len(queries.blocks.get(name, ())):
             raise InvalidArgument(
                 f"The query set has no {name}; it has {', '.join(queries.blocks)}. "
                 "Leave it out of `structures` or sample it."
@@ -180,7 +188,9 @@ def make_batch(
     negatives = np.empty((len(chosen), 0), dtype=np.int32)
     if config.loss == "margin":
         negatives = _draw_negatives(
-            answers, generator.integers(num_entities, size=(len(chosen), 2 * config.negatives + 64))
+            answers,
+            generator.integers(num_entities, size=(len(chosen), 2 * config.negatives + 64)),
+            num_entities,
         )[:, : config.negatives]
         candidates = np.unique(np.concatenate([chosen, negatives.ravel()]))
     elif config.candidates >= num_entities:
@@ -215,22 +225,25 @@ def _mark_answers(offsets, values, column, num_candidates):  # type: ignore[no-u
     return marks
 
 
-def _draw_negatives(answers: Ragged, drawn: NDArray[np.int64]) -> NDArray[np.int32]:
+def _draw_negatives(
+    answers: Ragged, drawn: NDArray[np.int64], num_entities: int
+) -> NDArray[np.int32]:
     """Move the drawn entities that are no answers of their row to its front.
 
     Where too few are left (a query with very many answers), they are repeated.
     """
     try:
-        kept: NDArray[np.int32] = _front_non_answers(answers.offsets, answers.values, drawn)
+        kept: NDArray[np.int32] = _front_non_answers(
+            answers.offsets, answers.values, drawn, num_entities
+        )
     except ValueError as error:
         raise InvalidArgument(f"The margin loss needs negatives: {error}.") from error
     return kept
 
 
 @njit(nogil=True, cache=True)
-def _front_non_answers(offsets, values, drawn):  # type: ignore[no-untyped-def]
+def _front_non_answers(offsets, values, drawn, num_entities):  # type: ignore[no-untyped-def]
     kept = np.empty(drawn.shape, dtype=np.int32)
-    num_entities = drawn.max() + 1
     for row in range(len(drawn)):
         answers = values[offsets[row] : offsets[row + 1]]
         count = 0

@@ -47,12 +47,12 @@ def joined() -> Iterator[None]:
 
 
 def share_of(batch: Batch) -> Batch:
-    """Return this process's part of a batch: every n-th query of each group, all candidates."""
+    """Return this process's part of a batch: every n-th query, all candidates."""
     if world_size() == 1:
         return batch
     groups, rows, start = [], [], 0
     for group in batch.groups:
-        mine = torch.arange(rank(), len(group.positions), world_size())
+        mine = (group.positions % world_size() == rank()).nonzero().flatten()
         positions = torch.arange(start, start + len(mine))
         groups.append(Group(group.structure, group.symbols[mine], positions))
         rows.append(group.positions[mine])
@@ -74,15 +74,17 @@ def sum_gradients(optimizer: Optimizer) -> None:
     """Add the gradients of all processes, so that each takes the same step."""
     if world_size() == 1:
         return
-    dense = [
-        p.grad if p.grad is not None else torch.zeros_like(p) for p in optimizer.dense_parameters()
-    ]
-    flat = torch.cat([gradient.reshape(-1) for gradient in dense])
+    parameters = optimizer.dense_parameters()
+    flat = torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters]
+    )
+    has_gradient = torch.tensor([float(p.grad is not None) for p in parameters])
     dist.all_reduce(flat)
-    start = 0
-    for parameter, gradient in zip(optimizer.dense_parameters(), dense, strict=True):
-        parameter.grad = flat[start : start + gradient.numel()].view_as(gradient)
-        start += gradient.numel()
+    dist.all_reduce(has_gradient)
+    pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
+    for parameter, piece, has in zip(parameters, pieces, has_gradient.tolist(), strict=True):
+        # Where no process has one, none must remain: Adam leaves such a parameter alone.
+        parameter.grad = piece.view_as(parameter) if has else None
     optimizer.entities.grad = _sum_sparse(optimizer.entities.grad)
 
 
@@ -109,6 +111,12 @@ def _sum_sparse(gradient: Tensor | None) -> Tensor:
         gradient.shape,
         check_invariants=False,
     )
+
+
+def wait_for_all() -> None:
+    """Wait until every process is here."""
+    if world_size() > 1:
+        dist.barrier()
 
 
 def sum_over_processes(values: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from betae.errors import InvalidArgument, TrainingStopped
+from betae.checks import check_positive
+from betae.errors import InvalidArgument, StoreError, TrainingStopped
 from betae.evaluation.ranks import mean, per_query, rank_block
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import embed_queries
-from betae.models.files import build_model
+from betae.models.files import build_model, check_finite
 from betae.queries.files import QuerySet
 from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES, has_negation
@@ -42,6 +43,7 @@ from betae.training.losses import make_loss
 from betae.training.optimizer import Optimizer, rate_factor
 
 REPORT_EVERY = 50  # steps
+DIVERGED = "Start again in another folder with a smaller learning_rate; what was good is kept in"
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ def train(
     `report` is told every line of the metrics.
     """
     run = Path(out)
-    with distributed.joined(), _interruptible() as is_interrupted:
+    if minutes is not None:
+        check_positive("minutes", minutes)
+    with distributed.joined(), _interruptible() as is_interrupted, ExitStack() as stack:
         is_writer = distributed.rank() == 0
         torch.manual_seed(config.seed)
         model = build_model(
@@ -85,7 +89,11 @@ def train(
         loss_function = make_loss(config)
         optimizer = Optimizer(model, loss_function, config)
         streams = open_streams(graph, queries, config)
-        valid = valid or sample_validation(graph, model, config)
+        valid = _checked(valid, graph) or sample_validation(graph, model, config)
+        structures = [stream.structure for stream in streams.values()]
+        structures += [block.structure for block in valid.blocks.values()] if valid else []
+        if not model.has_complement and any(map(has_negation, structures)):
+            model.negate(torch.empty(0))  # raises, and says which model can
         progress = _start(run, resume, config, model, loss_function, optimizer, graph)
         for name, position in progress.positions.items():
             streams[name].go_to(position)
@@ -96,14 +104,19 @@ def train(
                 report(line)
 
         def save() -> None:
+            _check_finite(model, progress.step, run)
             if is_writer:
                 tensors = {**optimizer.state(), **_named("loss", loss_function)}
                 save_checkpoint(run, model, tensors, progress, graph.fingerprint)
 
         session_start, earlier = time.monotonic(), progress.seconds
-        window = _Window()
-        why = "all steps done"
-        batches = prepare_batches(progress.step, streams, config, graph.num_entities)
+        window = _Window(progress)
+        stuck = f"no better validation MRR in {config.patience} validations"
+        why = stuck if _is_stuck(progress, config) else "all steps done"
+        first = config.steps if _is_stuck(progress, config) else progress.step
+        batches = stack.enter_context(
+            closing(prepare_batches(first, streams, config, graph.num_entities))
+        )
         waiting_since = time.monotonic()
         for batch in batches:
             window.waited += time.monotonic() - waiting_since
@@ -120,9 +133,7 @@ def train(
             total_loss = float(distributed.sum_over_processes(loss.detach()))
             if not math.isfinite(total_loss):
                 raise TrainingStopped(
-                    f"The loss is {total_loss} at step {progress.step + 1}. The last good "
-                    f"checkpoint is kept in {run}; start again from it with a smaller "
-                    "learning_rate."
+                    f"The loss is {total_loss} at step {progress.step + 1}. {DIVERGED} {run}."
                 )
             progress.seconds = earlier + time.monotonic() - session_start
             over_time = progress.seconds / (60 * minutes) if minutes else 0.0
@@ -137,11 +148,13 @@ def train(
             is_last = progress.step == config.steps or over >= 1 or interrupted
             if progress.step % REPORT_EVERY == 0 or is_last:
                 say({"step": progress.step, "seconds": progress.seconds, **window.flush()})
-            if progress.step % config.validate_every == 0 or is_last:
+            is_due = progress.step % config.validate_every == 0 or (is_last and not interrupted)
+            if valid is not None and is_due:
                 before = time.monotonic()
                 mrr = validate(model, valid)
                 average = mean(list(mrr.values()))
                 if average > progress.best_mrr:
+                    _check_finite(model, progress.step, run)
                     progress.best_mrr, progress.best_step = average, progress.step
                     progress.validations_since_best = 0
                     if is_writer:
@@ -150,7 +163,7 @@ def train(
                     progress.validations_since_best += 1
                 say({"step": progress.step, "seconds": progress.seconds, "mrr": average, **mrr})
                 earlier -= time.monotonic() - before  # the time limit is for training
-            is_stuck = 0 < config.patience <= progress.validations_since_best
+            is_stuck = _is_stuck(progress, config)
             if progress.step % config.checkpoint_every == 0 or is_last or is_stuck:
                 save()
             if is_last or is_stuck:
@@ -159,13 +172,31 @@ def train(
                 elif over >= 1:
                     why = "time is up"
                 elif is_stuck:
-                    why = f"no better validation MRR in {config.patience} validations"
+                    why = stuck
                 break
             waiting_since = time.monotonic()
-        batches.close()
     return TrainResult(
         run, progress.step, progress.seconds, progress.best_mrr, progress.best_step, why
     )
+
+
+def _is_stuck(progress: Progress, config: TrainConfig) -> bool:
+    return 0 < config.patience <= progress.validations_since_best
+
+
+def _checked(valid: QuerySet | None, graph: KnowledgeGraph) -> QuerySet | None:
+    if valid is not None:
+        valid.check_graph(graph)
+        if valid.split == "train":
+            raise InvalidArgument("Validation needs a query set sampled for valid, not for train.")
+    return valid
+
+
+def _check_finite(model: QueryModel, step: int, run: Path) -> None:
+    try:
+        check_finite(model)
+    except StoreError as error:
+        raise TrainingStopped(f"Diverged at step {step}: {error} {DIVERGED} {run}.") from error
 
 
 def _start(
@@ -178,7 +209,10 @@ def _start(
     graph: KnowledgeGraph,
 ) -> Progress:
     """Begin a run in an empty folder, or go on with the one that is there."""
+    if run.exists() and not run.is_dir():
+        raise InvalidArgument(f"{run} is a file. Choose a folder for the run.")
     is_there = run.exists() and any(run.iterdir())
+    distributed.wait_for_all()  # before anyone writes there
     if is_there and not resume:
         raise InvalidArgument(f"{run} is not empty. Choose another folder, or --resume it.")
     if not resume or newest(run, "checkpoint-") is None:
@@ -238,23 +272,25 @@ def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
 
 
 class _Window:
-    """Figures since the last report."""
+    """Figures since the last report; the losses are kept with the progress of the run."""
 
-    def __init__(self) -> None:
-        self.start, self.losses, self.queries, self.waited = time.monotonic(), [0.0][:0], 0, 0.0
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.start, self.queries, self.waited = time.monotonic(), 0, 0.0
 
     def add(self, loss: float, num_queries: int) -> None:
-        self.losses.append(loss)
+        self.progress.losses.append(loss)
         self.queries += num_queries
 
     def flush(self) -> dict[str, float]:
         seconds = time.monotonic() - self.start
         line = {
-            "loss": sum(self.losses) / len(self.losses),
+            "loss": sum(self.progress.losses) / len(self.progress.losses),
             "queries_per_second": self.queries / seconds,
             "share_waiting": self.waited / seconds,
         }
-        self.__init__()  # type: ignore[misc]
+        self.progress.losses.clear()
+        self.start, self.queries, self.waited = time.monotonic(), 0, 0.0
         return line
 
 

@@ -145,5 +145,5 @@ def test_uncertainty_is_the_sum_of_the_half_widths(sets):
 
 
 def test_a_complement_is_refused_and_another_model_named():
-    with pytest.raises(UnsupportedQuery, match=r"Query2Box has no .*complement.*BetaE"):
+    with pytest.raises(UnsupportedQuery, match=r"Query2Box cannot .*complement.*BetaE"):
         make().negate(torch.zeros(1, 2 * DIM))

@@ -1,0 +1,51 @@
+"""A yardstick that knows nothing of the question but its last relations.
+
+An entity is ranked by how often it is the tail of the query's last relation in training; for an
+intersection or a union, of all their last relations together. Complements are left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.evaluation.ranks import rank_rows
+from betae.graph import KnowledgeGraph
+from betae.queries.ast import And, Or, Project, Query
+from betae.queries.files import QueryBlock
+from betae.queries.structures import fill, num_symbols
+
+ROWS_AT_ONCE = 512
+
+
+def tail_counts(graph: KnowledgeGraph) -> NDArray[np.float32]:
+    """Return how often each entity is the tail of each directed relation in train."""
+    heads, relations, tails = graph.splits["train"].T
+    counts = np.zeros((graph.num_relations, graph.num_entities), dtype=np.float32)
+    np.add.at(counts, (2 * relations, tails), 1)
+    np.add.at(counts, (2 * relations + 1, heads), 1)
+    return counts
+
+
+def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> NDArray[np.float64]:
+    """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
+    counts = tail_counts(graph)
+    columns = fill(block.structure, range(num_symbols(block.structure)))
+    last = [block.symbols[:, column] for column in _last_relations(columns)]
+    pieces = [np.empty(0)]
+    for start in range(0, len(block), ROWS_AT_ONCE):
+        rows = np.arange(start, min(start + ROWS_AT_ONCE, len(block)))
+        distances = np.zeros((len(rows), graph.num_entities), dtype=np.float32)
+        for relations in last:
+            distances -= counts[relations[rows]]
+        pieces.append(rank_rows(distances, block.take(rows)))
+    return np.concatenate(pieces)
+
+
+def _last_relations(query: Query) -> list[int]:
+    match query:
+        case Project(_, relation):
+            return [int(relation)]
+        case And() | Or():
+            return [column for operand in query.operands for column in _last_relations(operand)]
+    return []

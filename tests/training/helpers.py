@@ -1,0 +1,136 @@
+"""What the tests of training share: small random graphs, a small recipe, runs in own processes."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch._dynamo  # the optimizer would import it in every process
+from safetensors.torch import load_file
+
+from betae.graph import KnowledgeGraph
+from betae.queries.sample import sample_queries
+from betae.training import loop
+from betae.training.checkpoint import newest, read_metrics
+from betae.training.config import TrainConfig
+from betae.triples import Triples
+
+MIX = {"1p": 1.0, "2p": 1.0, "2i": 1.0, "2in": 0.3}
+POSITIVE = {"1p": 1.0, "2p": 1.0, "2i": 1.0}
+SMALL = {
+    "beta": {"dim": 8, "hidden": 8},
+    "box": {"dim": 8, "span": 0.5},
+    "vector": {"dim": 8, "span": 0.5},
+}
+
+
+def graph_of(train, valid=(), num_entities=30, num_relations=3):
+    """A graph of e0, e1, … and r0, r1, … with these edges of ids."""
+    splits = {
+        split: np.array(list(edges), dtype=np.int32).reshape(-1, 3)
+        for split, edges in (("train", train), ("valid", valid), ("test", ()))
+    }
+    entities = [f"e{number}" for number in range(num_entities)]
+    relations = [f"r{number}" for number in range(num_relations)]
+    return KnowledgeGraph.from_triples(Triples(entities, relations, splits))
+
+
+def small_graph(seed=0, num_entities=30, num_relations=3, num_edges=120, num_valid=25):
+    """A random graph."""
+    generator = np.random.default_rng(seed)
+    highs = [num_entities, num_relations, num_entities]
+    edges = np.unique(generator.integers(highs, size=(num_edges, 3)), axis=0)
+    edges = generator.permutation(edges)
+    return graph_of(edges[num_valid:], edges[:num_valid], num_entities, num_relations)
+
+
+def small_config(**changes):
+    """A recipe that takes a second."""
+    values = {
+        "geometry": "beta",
+        "structures": MIX,
+        "candidates": 16,
+        "negatives": 8,
+        "margin": 4.0,
+        "batch_size": 24,
+        "steps": 60,
+        "warmup": 5,
+        "validate_every": 20,
+        "validation_queries": 10,
+        "checkpoint_every": 20,
+    }
+    values.update(changes)
+    values.setdefault("model", SMALL[values["geometry"]])
+    return TrainConfig(**values)
+
+
+def stored_queries(graph, structures=MIX, number=40):
+    """A set of training queries."""
+    return sample_queries(graph, dict.fromkeys(structures, number), "train")
+
+
+def validation_queries(graph):
+    """A few validation queries that every model can do."""
+    return sample_queries(graph, dict.fromkeys(POSITIVE, 10), "valid")
+
+
+def weights(folder):
+    """Every tensor of a checkpoint: weights, optimizer, random state."""
+    files = sorted(folder.glob("*.safetensors"))
+    return {
+        f"{file.stem}/{name}": tensor for file in files for name, tensor in load_file(file).items()
+    }
+
+
+def last_weights(run):
+    """Every tensor of a run's newest checkpoint."""
+    return weights(newest(Path(run), "checkpoint-"))
+
+
+def assert_bit_equal(one, two):
+    """Compare two dictionaries of tensors byte by byte."""
+    assert one.keys() == two.keys()
+    for name in one:
+        assert one[name].dtype == two[name].dtype, name
+        assert one[name].numpy().tobytes() == two[name].numpy().tobytes(), name
+
+
+def timeless(run):
+    """The metrics of a run without what depends on the clock."""
+    clock = {"seconds", "queries_per_second", "share_waiting"}
+    return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(Path(run))]
+
+
+# ---- runs in a process of their own -----------------------------------------------------------
+
+
+def in_process(function, *arguments, timeout=60, **keywords):
+    """Call a function in a new process; return its exit code, minus the signal if one ended it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.helpers"])  # imports torch once for all
+    process = context.Process(target=function, args=arguments, kwargs=keywords)
+    process.start()
+    process.join(timeout)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError("the process hangs")
+    return process.exitcode
+
+
+def run_training(run, config, queries, valid, resume=False, signal_at=None):
+    """Train on the small graph with reports every 5 steps.
+
+    `signal_at` is (step, signal): there this very process gets the signal.
+    """
+    torch.set_num_threads(1)
+    loop.REPORT_EVERY = 5
+
+    def report(line):
+        if signal_at is not None and line["step"] == signal_at[0] and "loss" in line:
+            os.kill(os.getpid(), signal_at[1])
+
+    loop.train(
+        small_graph(), config, run, queries=queries, valid=valid, resume=resume, report=report
+    )

@@ -1,0 +1,223 @@
+"""Checkpoints: whole or not there, and the newest good one is used."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+
+import pytest
+import torch
+
+from betae.errors import InvalidArgument, StoreError
+from betae.models.files import load_model
+from betae.training import checkpoint, loop
+from betae.training.checkpoint import (
+    Progress,
+    append_metrics,
+    best_model,
+    cut_metrics,
+    load_checkpoint,
+    newest,
+    read_metrics,
+    save_best,
+    save_checkpoint,
+)
+from tests.training.helpers import (
+    assert_bit_equal,
+    in_process,
+    last_weights,
+    run_training,
+    small_config,
+    small_graph,
+    weights,
+)
+
+
+def model_of(graph, seed=0):
+    config = small_config()
+    torch.manual_seed(seed)
+    return loop.build_model("beta", graph.num_entities, graph.num_relations, config.model_config())
+
+
+def names(run, prefix=""):
+    return sorted(path.name for path in run.iterdir() if path.name.startswith(prefix))
+
+
+def test_there_and_back(graph, tmp_path):
+    model = model_of(graph)
+    progress = Progress(7, 1.25, 12.5, 5, 1, {"1p": [3], "2p": [4, 5]})
+    extra = {"a": torch.arange(3.0), "b": torch.tensor(4)}
+    random_state = torch.get_rng_state()
+    save_checkpoint(tmp_path, model, extra, progress, graph.fingerprint)
+    torch.manual_seed(99)
+    other = model_of(graph, seed=1)
+    loaded, tensors = load_checkpoint(tmp_path, other, graph.fingerprint)
+    assert loaded == progress
+    assert_bit_equal(tensors, extra)
+    assert_bit_equal(model.state_dict(), other.state_dict())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert names(tmp_path) == ["checkpoint-00000007"]
+
+
+def test_older_ones_are_deleted_after(graph, tmp_path):
+    model = model_of(graph)
+    for step in (5, 10, 100_000_000):
+        save_checkpoint(tmp_path, model, {}, Progress(step), graph.fingerprint)
+        save_best(tmp_path, model, step, graph.fingerprint)
+    assert len(names(tmp_path, "checkpoint-")) == len(names(tmp_path, "best-")) == 1
+    assert load_checkpoint(tmp_path, model, graph.fingerprint)[0].step == 100_000_000
+
+
+def test_nothing_to_load(graph, tmp_path):
+    assert load_checkpoint(tmp_path, model_of(graph), graph.fingerprint) is None
+    assert newest(tmp_path / "missing", "checkpoint-") is None
+
+
+def test_another_graph(graph, tmp_path):
+    save_checkpoint(tmp_path, model_of(graph), {}, Progress(1), graph.fingerprint)
+    with pytest.raises(InvalidArgument, match="was trained on another graph"):
+        load_checkpoint(tmp_path, model_of(graph), small_graph(seed=1).fingerprint)
+
+
+def test_the_newest_is_used_and_leftovers_are_not(train, tmp_path):
+    run = tmp_path / "run"
+    train(steps=40)
+    good = last_weights(run)
+    # As if killed while writing a later one, and before the older one was deleted
+    shutil.copytree(run / "checkpoint-00000040", run / ".checkpoint-00000050.partial-abc")
+    (run / ".checkpoint-00000050.partial-abc" / "state.safetensors").write_bytes(b"half")
+    older = run / "checkpoint-00000020"
+    shutil.copytree(run / "checkpoint-00000040", older)
+    (older / "manifest.json").write_text("{}")
+    result = train(steps=40, resume=True)
+    assert result.step == 40
+    assert_bit_equal(good, last_weights(run))
+
+
+@pytest.mark.parametrize("file", ["state.safetensors", "model.safetensors", "manifest.json"])
+@pytest.mark.parametrize("how", ["cut", "changed", "missing"])
+def test_damage_is_found(file, how, train, tmp_path):
+    train(steps=20)
+    path = newest(tmp_path / "run", "checkpoint-") / file
+    content = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[:-5])
+    else:
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+    with pytest.raises(StoreError):
+        train(steps=20, resume=True)
+
+
+def limited_training(run, config, queries, valid, limit):
+    """Train with a limit on the size of files, and leave the error's message."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        run_training(run, config, queries, valid, resume=True)
+    except StoreError as error:
+        print(error, file=os.fdopen(1, "w"), flush=True)
+        os._exit(3)
+
+
+def test_a_full_disk_keeps_the_last_good_one(queries, valid, train, tmp_path, capfd):
+    run = tmp_path / "run"
+
+    def crash(line):
+        if line["step"] == 30:
+            raise OSError("crash")
+
+    with pytest.raises(OSError, match="crash"):
+        train(queries=queries, report=crash)
+    good = last_weights(run)
+    limit = (run / "checkpoint-00000020" / "model.safetensors").stat().st_size - 100
+    code = in_process(limited_training, run, small_config(), queries, valid, limit)
+    message = capfd.readouterr().out
+    assert code == 3
+    assert "The disk is full: " in message
+    assert "was not written" in message
+    assert names(run, "checkpoint-") == ["checkpoint-00000020"]
+    assert not names(run, ".")  # nothing half-written is left
+    assert_bit_equal(good, last_weights(run))
+    train(queries=queries, resume=True)
+    train(tmp_path / "straight", queries=queries)
+    assert_bit_equal(last_weights(tmp_path / "straight"), last_weights(run))
+
+
+def test_a_full_disk_for_the_metrics_is_explained(tmp_path, monkeypatch):
+    def full_disk(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.Path, "open", full_disk)
+    with pytest.raises(StoreError, match="The disk is full"):
+        append_metrics(tmp_path, {"step": 21})
+
+
+# ---- the best ---------------------------------------------------------------------------------
+
+
+def test_the_best_model_is_the_best(graph, tmp_path):
+    first, second = model_of(graph, 1), model_of(graph, 2)
+    with pytest.raises(StoreError, match="not a run: it holds no model"):
+        best_model(tmp_path)
+    save_checkpoint(tmp_path, second, {}, Progress(20), graph.fingerprint)
+    assert best_model(tmp_path).name == "checkpoint-00000020"  # none was validated
+    save_best(tmp_path, first, 10, graph.fingerprint)
+    assert best_model(str(tmp_path)).name == "best-00000010"
+    assert_bit_equal(load_model(best_model(tmp_path)).state_dict(), first.state_dict())
+
+
+def test_the_best_checkpoint_follows_validation(train, tmp_path, monkeypatch):
+    """MRRs 10, 30, 20: the model of the second is kept."""
+    values = iter([10.0, 30.0, 20.0])
+    seen = []
+
+    def validate(model, _):
+        seen.append({k: v.clone() for k, v in model.state_dict().items()})
+        return {"1p": next(values)}
+
+    monkeypatch.setattr(loop, "validate", validate)
+    result = train()
+    assert (result.best_mrr, result.best_step) == (30.0, 40)
+    assert best_model(tmp_path / "run").name == "best-00000040"
+    assert_bit_equal(load_model(best_model(tmp_path / "run")).state_dict(), seen[1])
+    assert not all(torch.equal(seen[1][name], seen[2][name]) for name in seen[1])
+    assert (
+        load_checkpoint(tmp_path / "run", model_of(small_graph()), small_graph().fingerprint)[
+            0
+        ].validations_since_best
+        == 1
+    )
+
+
+# ---- metrics ----------------------------------------------------------------------------------
+
+
+def test_metrics_are_cut_on_resume(tmp_path):
+    for step in (5, 10, 10, 15):
+        append_metrics(tmp_path, {"step": step, "loss": step / 2})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 20, "lo')  # killed while writing
+    assert [line["step"] for line in read_metrics(tmp_path)] == [5, 10, 10, 15]
+    cut_metrics(tmp_path, 10)
+    append_metrics(tmp_path, {"step": 15, "loss": 1.0})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10, 10, 15]
+    cut_metrics(tmp_path, 0)
+    assert read_metrics(tmp_path) == []
+
+
+def test_no_metrics(tmp_path):
+    cut_metrics(tmp_path, 3)
+    with pytest.raises(StoreError, match=r"has no metrics\.jsonl"):
+        read_metrics(tmp_path)
+
+
+def test_weights_helper_sees_everything(train, tmp_path):
+    """Else comparing runs by it would say little."""
+    train(steps=5)
+    found = weights(newest(tmp_path / "run", "checkpoint-"))
+    assert {"model/entities", "state/entities.second", "state/random_state"} <= found.keys()
+    assert {"state/loss.log_scale", "state/num_steps", "state/0.exp_avg"} <= found.keys()

@@ -1,0 +1,174 @@
+"""Recipes: what they leave out, and what they get wrong."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from betae.errors import InvalidArgument, StoreError
+from betae.queries.structures import NEGATION, TRAINING
+from betae.training.checkpoint import check_same_config, read_config, save_config
+from betae.training.config import TrainConfig, make_config, read_recipe
+from tests.training.helpers import small_config
+
+
+def test_a_recipe_changes_the_defaults(write):
+    path = write(
+        "recipe.toml",
+        'geometry = "box"\nsteps = 7\nlearning_rate = 1e-2\n'
+        "[model]\ndim = 16\n[structures]\n1p = 2\n2i = 0.5\n",
+    )
+    config = read_recipe(path)
+    assert (config.geometry, config.steps, config.learning_rate) == ("box", 7, 0.01)
+    assert config.structures == {"1p": 2, "2i": 0.5}
+    assert config.model_config().dim == 16
+    defaults = TrainConfig()
+    for field in fields(TrainConfig):
+        if field.name not in ("geometry", "steps", "learning_rate", "model", "structures"):
+            assert getattr(config, field.name) == getattr(defaults, field.name)
+
+
+def test_the_default_mix_is_the_papers():
+    assert TrainConfig().structures == {name: 0.1 if name in NEGATION else 1.0 for name in TRAINING}
+
+
+def test_a_config_does_not_change():
+    with pytest.raises(FrozenInstanceError):
+        TrainConfig().steps = 3
+
+
+def test_an_empty_recipe_is_the_default(write):
+    assert read_recipe(write("recipe.toml", "")) == TrainConfig()
+
+
+def test_the_effective_config_goes_there_and_back(tmp_path):
+    config = small_config(geometry="vector", structures={"1p": 1})
+    save_config(tmp_path / "run", config)
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["model"] == {"dim": 8, "span": 0.5}
+    assert saved["table_rate"] == TrainConfig().table_rate  # defaults are written out
+    assert saved.keys() == {field.name for field in fields(TrainConfig)}
+    assert read_config(tmp_path / "run").to_json() == config.to_json()
+    check_same_config(tmp_path / "run", config)
+
+
+def test_another_config_names_what_differs(tmp_path):
+    save_config(tmp_path, small_config())
+    other = small_config(seed=3, learning_rate=0.5)
+    with pytest.raises(InvalidArgument, match=r"\(learning_rate, seed differ\)"):
+        check_same_config(tmp_path, other)
+    with pytest.raises(InvalidArgument, match=r"\(model differ\)"):
+        check_same_config(tmp_path, small_config(model={"dim": 4, "hidden": 8}))
+
+
+def test_configs_that_cannot_be_read(tmp_path):
+    with pytest.raises(StoreError, match=r"not a run: it has no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(StoreError, match=r"config\.json is damaged"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"learning_rat": 1}, "has no setting 'learning_rat'. Did you mean 'learning_rate'?"),
+        ({"batchsize": 1}, "has no setting 'batchsize'. Did you mean 'batch_size'?"),
+        ({"Seed": 1}, "Did you mean 'seed'?"),
+        ({"model": {"dims": 4}}, "model has no setting 'dims'. Did you mean 'dim'?"),
+        (
+            {"geometry": "box", "model": {"hidden": 4}},
+            "model has no setting 'hidden'.",
+        ),
+        ({"geometry": "ball"}, "geometry is 'ball'; choose of beta, box, vector."),
+        ({"loss": "mse"}, "loss is 'mse'; choose of softmax, margin."),
+        ({"precision": "float16"}, "precision is 'float16'; choose of auto, float32, bfloat16."),
+        ({"geometry": 3}, "geometry is 3; choose of"),
+        ({"model": {"dim": 0}}, "dim is 0; it must be a whole number above 0."),
+        ({"model": {"dim": True}}, "dim is True"),
+        ({"structures": 3}, "structures is 3; it must be a table."),
+        ({"structures": {"1p": 0}}, "structures.1p is 0; it must be a number above 0."),
+        ({"structures": {"1p": 1, "2p": -1}}, "structures.2p is -1"),
+    ],
+)
+def test_bad_names_and_choices(values, message):
+    with pytest.raises(InvalidArgument) as error:
+        make_config(values)
+    assert message in str(error.value)
+
+
+COUNTS = ["candidates", "negatives", "batch_size", "steps", "validate_every", "checkpoint_every"]
+AMOUNTS = ["scale", "margin", "learning_rate", "table_rate"]
+OR_ZERO = ["warmup", "validation_queries", "patience", "seed"]
+
+
+@pytest.mark.parametrize("value", [0, -1, "7", None, True, math.nan, [1]])
+@pytest.mark.parametrize("name", [*COUNTS, *AMOUNTS])
+def test_numbers_that_must_be_positive(name, value):
+    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a .*number above 0"):
+        make_config({name: value})
+
+
+@pytest.mark.parametrize("value", [-1, "7", None, True, math.nan])
+@pytest.mark.parametrize("name", OR_ZERO)
+def test_numbers_that_may_be_zero(name, value):
+    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a whole number at least 0"):
+        make_config({name: value})
+    assert getattr(make_config({name: 0}), name) == 0
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *OR_ZERO])
+def test_counts_are_whole_numbers(name):
+    with pytest.raises(InvalidArgument, match=name):
+        make_config({name: 1.5})
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"learning_rate": math.inf}, "learning_rate"),
+        ({"seed": -0.5}, "seed"),
+        ({"geometry": ["beta"]}, "geometry"),
+        ({"model": {"dim": 2.5}}, "dim"),
+        ({"model": {"dim": "8"}}, "dim"),
+        ({"model": {"projection": "linear"}}, "projection"),
+        ({"model": {"bound": "hard"}}, "bound"),
+        ({"model": 8}, "model"),
+        ({"structures": ["1p"]}, "structures"),
+        ({"structures": {"1p": "many"}}, "structures"),
+        ({"structures": {"1p": math.nan}}, "structures"),
+        ({"structures": {"1p": math.inf}}, "structures"),
+    ],
+)
+def test_values_of_another_kind(values, name):
+    with pytest.raises(InvalidArgument, match=name):
+        make_config(values)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("steps = ", "is not valid TOML"),
+        ("[model\n", "is not valid TOML"),
+        (b"\xff\xfe\x00", "is not valid TOML"),
+        ("step = 4\n", "Did you mean 'steps'?"),
+        ("steps = 0\n", "steps is 0"),
+    ],
+)
+def test_bad_recipes_name_the_file(content, message, write):
+    path = write("recipe.toml", content)
+    with pytest.raises(InvalidArgument) as error:
+        read_recipe(path)
+    assert str(error.value).startswith(str(path))
+    assert message in str(error.value)
+
+
+def test_a_recipe_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidArgument, match="There is no recipe"):
+        read_recipe(tmp_path / "no.toml")
+
+
+def test_a_recipe_that_is_a_folder(tmp_path):
+    with pytest.raises(InvalidArgument, match=str(tmp_path)):
+        read_recipe(tmp_path)

@@ -1,0 +1,132 @@
+"""Two processes on one machine: the results of one, one writer, and an end that is explained."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from betae.models.execute import Group
+from betae.training import distributed, loop
+from betae.training.checkpoint import newest, read_metrics
+from betae.training.data import make_batch, open_streams
+from tests.training.helpers import MIX, last_weights, small_config, timeless
+from tests.training.two_processes import recipe_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def torchrun(*arguments, timeout=90):
+    """Run a module in two processes on the loopback device."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, "--nproc-per-node", "2", "-m", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=environment,
+        cwd=ROOT,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def two(graph_folder, tmp_path_factory):
+    """The runs of all recipes, by two processes."""
+    out = tmp_path_factory.mktemp("two")
+    done = torchrun("tests.training.two_processes", "all", graph_folder, out)
+    return out, done
+
+
+@pytest.mark.parametrize("name", ["softmax", "margin", "box", "rare"])
+def test_two_processes_learn_what_one_does(name, two, graph, valid, tmp_path):
+    out, done = two
+    assert newest(out / name, "checkpoint-"), done.stderr[-2000:]
+    loop.train(graph, recipe_of(name), tmp_path, valid=valid)
+    found, expected = last_weights(out / name), last_weights(tmp_path)
+    assert found.keys() >= {key for key in expected if key.startswith("model/")}
+    for key, value in expected.items():
+        # A bias before a softmax has no gradient but rounding errors, which Adam makes steps of.
+        is_noise = key == "model/attention.score.bias"
+        if (key.startswith("model/") and not is_noise) or key.endswith("log_scale"):
+            torch.testing.assert_close(found[key], value, rtol=1e-3, atol=5e-4, msg=key)
+    one_line, two_lines = timeless(tmp_path), timeless(out / name)
+    assert [line["step"] for line in two_lines] == [line["step"] for line in one_line]
+    for line, other in zip(one_line, two_lines, strict=True):
+        assert other == pytest.approx(line, rel=0.02)
+
+
+def test_the_command_and_a_single_writer(graph_folder, tmp_path, write):
+    recipe = write(
+        "recipe.toml",
+        "steps = 100\nbatch_size = 16\nvalidate_every = 100\nvalidation_queries = 4\n"
+        "[structures]\n1p = 1\n2i = 1\n[model]\ndim = 4\nhidden = 4\n",
+    )
+    done = torchrun("betae", "train", graph_folder, "--recipe", recipe, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("all steps done at step 100") == 1
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [50, 100, 100]
+    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000100"
+
+
+def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, valid, tmp_path):
+    done = torchrun("tests.training.two_processes", "dies", graph_folder, tmp_path / "run")
+    assert done.returncode != 0
+    assert "Another process of this run has ended" in done.stderr
+    assert "go on with --resume" in done.stderr
+    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000040"
+    config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
+    reached = []
+
+    def stop(line):
+        reached.append(line["step"])
+        raise OSError("enough")
+
+    with pytest.raises(OSError, match="enough"):
+        loop.train(graph, config, tmp_path / "run", valid=valid, resume=True, report=stop)
+    assert reached == [50]
+
+
+def test_a_process_that_comes_late_to_the_folder(two):
+    """What the first has written there by then is no reason to refuse."""
+    out, done = two
+    assert not (out / "late.error").exists(), (out / "late.error").read_text()
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("structures", "batch_size"), [(MIX, 24), ({"1p": 1.0, "2p": 1.0, "2i": 1.0, "3i": 1.0}, 8)]
+)
+def test_shares_make_up_the_batch(size, structures, batch_size, graph, monkeypatch):
+    config = small_config(loss="margin", structures=structures, batch_size=batch_size)
+    batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
+    monkeypatch.setattr(distributed, "world_size", lambda: size)
+    seen, sizes = [], []
+    for rank in range(size):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        share = distributed.share_of(batch)
+        sizes.append(len(share))
+        assert torch.equal(share.candidates, batch.candidates)
+        rows = torch.cat([group.positions for group in share.groups]).tolist()
+        assert rows == list(range(len(share)))
+        seen.extend(lines_of(share))
+    assert sorted(seen) == sorted(lines_of(batch))
+    assert sum(sizes) == len(batch)
+    assert max(sizes) - min(sizes) <= 1  # else one process waits for the other
+
+
+def lines_of(batch):
+    """Everything about each query of a batch as one line of text."""
+    lines = []
+    for group in batch.groups:
+        assert isinstance(group, Group)
+        for symbols, row in zip(group.symbols.tolist(), group.positions.tolist(), strict=True):
+            marks = batch.is_answer[row].int().tolist()
+            negatives = batch.negatives[row].tolist()
+            rest = (int(batch.positive[row]), round(float(batch.weights[row]), 5))
+            lines.append(f"{group.structure} {symbols} {marks} {negatives} {rest}")
+    return lines

@@ -1,0 +1,339 @@
+"""The loop: it learns, it stops when it should, and it refuses what cannot work."""
+
+import json
+import math
+import threading
+import time
+
+import pytest
+import torch
+
+from betae.errors import BetaeError, InvalidArgument, StoreError, TrainingStopped, UnsupportedQuery
+from betae.models.execute import score_queries
+from betae.models.files import load_model
+from betae.queries.files import QuerySet
+from betae.queries.sample import sample_queries
+from betae.training import data, loop
+from betae.training.checkpoint import best_model, newest, read_metrics
+from betae.training.losses import SoftmaxLoss
+from tests.training.helpers import (
+    POSITIVE,
+    SMALL,
+    assert_bit_equal,
+    graph_of,
+    last_weights,
+    small_config,
+    small_graph,
+)
+
+# ---- it learns --------------------------------------------------------------------------------
+
+# A line of six: one relation is a step along it, the other two steps. All geometries can do that.
+TINY = [(i, 0, i + 1) for i in range(5)] + [(i, 1, i + 2) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "loss", "model", "margin"),
+    [
+        ("beta", "softmax", {"dim": 16, "hidden": 16}, 1),
+        ("box", "softmax", {"dim": 16, "span": 0.5}, 1),
+        ("vector", "softmax", {"dim": 16, "span": 0.5}, 1),
+        ("beta", "margin", {"dim": 16, "hidden": 16}, 10),
+        ("box", "margin", {"dim": 16, "span": 0.5}, 6),
+        ("vector", "margin", {"dim": 16, "span": 0.5}, 6),
+    ],
+)
+def test_a_tiny_graph_is_learned_by_heart(geometry, loss, model, margin, tmp_path):
+    graph = graph_of(TINY, num_entities=6, num_relations=2)
+    structures = {"1p": 1.0, "2p": 0.5}
+    config = small_config(
+        geometry=geometry,
+        loss=loss,
+        model=model,
+        margin=margin,
+        structures=structures,
+        steps=400,
+        batch_size=16,
+        learning_rate=0.01,
+        table_rate=3.0,
+        validate_every=400,
+        checkpoint_every=400,
+    )
+    loop.train(graph, config, tmp_path / "run")
+    losses = [line["loss"] for line in read_metrics(tmp_path / "run") if "loss" in line]
+    assert losses[-1] < 0.1
+    assert losses[-1] < losses[0] / 4
+    # The training queries themselves, their answers to be found
+    queries = sample_queries(graph, {"1p": 16, "2p": 16}, "train")
+    asked = {
+        name: type(block)(block.structure, block.symbols, block.hard, block.easy)
+        for name, block in queries.blocks.items()
+    }
+    trained = load_model(newest(tmp_path / "run", "checkpoint-"))
+    mrr = loop.validate(trained, QuerySet("train", asked, graph.fingerprint))
+    assert mrr.keys() == structures.keys()
+    assert min(mrr.values()) > 97
+
+
+def test_validation_is_the_mean_over_queries_of_the_mean_over_answers(valid):
+    model = loop.build_model("vector", 30, 6, small_config(geometry="vector").model_config())
+    found = loop.validate(model, valid)
+    for name, block in valid.blocks.items():
+        total = 0.0
+        for row in range(len(block)):
+            with torch.no_grad():
+                (distances,) = score_queries(model, [block.query(row)]).tolist()
+            easy, hard = set(block.easy[row].tolist()), set(block.hard[row].tolist())
+            others = [distances[e] for e in range(30) if e not in easy | hard]
+            places = [1 + sum(other < distances[e] for other in others) for e in hard]
+            total += sum(1 / place for place in places) / len(places)
+        assert found[name] == pytest.approx(100 * total / len(block), rel=1e-4)
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box"])
+def test_validation_queries_are_of_what_the_model_can_do(geometry, graph):
+    config = small_config(geometry=geometry, structures=POSITIVE, validation_queries=3)
+    model = loop.build_model(geometry, 30, 6, config.model_config())
+    names = set(loop.sample_validation(graph, model, config).blocks)
+    assert {"1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"} <= names
+    assert ("2in" in names) == (geometry == "beta")
+
+
+def test_bfloat16_trains_too(train, tmp_path):
+    train(precision="bfloat16", steps=10)
+    train(tmp_path / "other", precision="float32", steps=10)
+    one, two = last_weights(tmp_path / "run"), last_weights(tmp_path / "other")
+    assert not torch.equal(one["model/entities"], two["model/entities"])
+    assert one["model/entities"].dtype == torch.float32
+    torch.testing.assert_close(one["model/entities"], two["model/entities"], rtol=0.3, atol=0.05)
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_metrics_of_a_run(train, tmp_path):
+    told = []
+    result = train(report=told.append)
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+    assert lines == told
+    reports = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in reports] == list(range(5, 61, 5))
+    for line in reports:
+        assert 0 <= line["share_waiting"] <= 1
+        assert line["queries_per_second"] > 0
+        assert line["loss"] > 0
+    validations = [line for line in lines if "mrr" in line]
+    assert [line["step"] for line in validations] == [20, 40, 60]
+    for line in validations:
+        assert line["mrr"] == pytest.approx(sum(line[name] for name in POSITIVE) / 3)
+    best = max(validations, key=lambda line: line["mrr"])
+    assert (result.best_mrr, result.best_step) == (best["mrr"], best["step"])
+    assert best_model(tmp_path / "run").name == f"best-{best['step']:08d}"
+    seconds = [line["seconds"] for line in lines]
+    assert seconds == sorted(seconds)
+    assert (tmp_path / "run" / "config.json").is_file()
+
+
+def test_waiting_for_queries_is_seen(train, tmp_path, monkeypatch):
+    """A slow source of batches shows up as such."""
+    make = data.make_batch
+
+    def slowly(*arguments):
+        time.sleep(0.05)
+        return make(*arguments)
+
+    monkeypatch.setattr(data, "make_batch", slowly)
+    train(steps=10)
+    assert read_metrics(tmp_path / "run")[1]["share_waiting"] > 0.5
+
+
+def test_without_validation_nothing_is_made_up(tmp_path):
+    """No validation edges: no MRR in the metrics, none best, and patience does not count."""
+    graph = small_graph(num_valid=0)
+    result = loop.train(graph, small_config(patience=1), tmp_path / "run")
+    assert (result.step, result.why) == (60, "all steps done")
+    for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # NaN is not JSON
+    assert best_model(tmp_path / "run").name == "checkpoint-00000060"
+
+
+# ---- when it stops ----------------------------------------------------------------------------
+
+
+def test_time_is_up(train, tmp_path):
+    result = train(minutes=0.01, steps=1_000_000, validate_every=100_000)
+    assert result.why == "time is up"
+    assert 0.6 <= result.seconds < 5
+    assert newest(tmp_path / "run", "checkpoint-").name == f"checkpoint-{result.step:08d}"
+    last = read_metrics(tmp_path / "run")[-1]
+    assert last["step"] == result.step
+    assert last["mrr"] == result.best_mrr
+    assert best_model(tmp_path / "run").name == f"best-{result.step:08d}"
+
+
+def test_the_rate_falls_with_the_time(train, monkeypatch):
+    seen = []
+
+    def spy(_step, progress, _warmup):
+        seen.append(progress)
+        return 1.0
+
+    monkeypatch.setattr(loop, "rate_factor", spy)
+    train(minutes=0.01, steps=1_000_000, validate_every=100_000)
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < 0.3
+    assert seen[-1] >= 1
+
+
+def test_the_rate_falls_with_the_steps(train, monkeypatch):
+    seen = []
+
+    def spy(*arguments):
+        seen.append(arguments)
+        return 1.0
+
+    monkeypatch.setattr(loop, "rate_factor", spy)
+    train(steps=10, warmup=3)
+    assert seen == [(step, step / 10, 3) for step in range(10)]
+
+
+@pytest.mark.parametrize("minutes", [0, -1, math.nan])
+def test_no_time_at_all(minutes, train):
+    with pytest.raises(InvalidArgument, match="minutes"):
+        train(minutes=minutes, steps=3)
+
+
+def test_patience(train, tmp_path):
+    result = train(learning_rate=1e-20, patience=2, steps=200, checkpoint_every=1000)
+    assert result.why == "no better validation MRR in 2 validations"
+    assert (result.step, result.best_step) == (60, 20)
+    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000060"
+
+
+# ---- a loss that is no number -----------------------------------------------------------------
+
+
+def break_loss_at(monkeypatch, step, value=math.nan):
+    forward = SoftmaxLoss.forward
+
+    def broken(self, distances, batch):
+        costs = forward(self, distances, batch)
+        return costs * value if batch.step == step else costs
+
+    monkeypatch.setattr(SoftmaxLoss, "forward", broken)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops(value, train, tmp_path, monkeypatch):
+    break_loss_at(monkeypatch, 32, value)
+    with pytest.raises(TrainingStopped, match=f"The loss is {value} at step 33.*is kept in"):
+        train()
+    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000020"
+    model = load_model(newest(tmp_path / "run", "checkpoint-"))
+    assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+    monkeypatch.undo()
+    assert train(resume=True).step == 60
+
+
+def test_a_stop_ends_the_worker(train, monkeypatch):
+    break_loss_at(monkeypatch, 2)
+    before = threading.active_count()
+    with pytest.raises(TrainingStopped) as error:
+        train(steps=1000)
+    assert error.value.__traceback__ is not None  # keeps the loop's variables alive
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("geometry", ["beta", "vector"])
+def test_a_huge_learning_rate_leaves_a_good_checkpoint(geometry, train, tmp_path):
+    """Weights may become infinite in a step whose loss was still good: they must not be saved."""
+    recipe = {
+        "geometry": geometry,
+        "structures": POSITIVE,
+        "learning_rate": 1e38,
+        "table_rate": 100.0,
+        "warmup": 0,
+        "checkpoint_every": 1,
+        "validate_every": 1,
+    }
+    with pytest.raises(TrainingStopped, match=r"at step \d+"):
+        train(**recipe)
+    for folder in (tmp_path / "run").glob("*-0*"):
+        load_model(folder)  # refuses weights that are not finite
+
+
+# ---- what it refuses --------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_empty(train, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidArgument, match="is not empty"):
+        train()
+    with pytest.raises(StoreError, match="is not a run"):
+        train(resume=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_place_of_the_run(train, tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(BetaeError, match="run"):
+        train()
+
+
+def test_resuming_with_another_config(train, tmp_path):
+    train(steps=20)
+    before = last_weights(tmp_path / "run")
+    with pytest.raises(InvalidArgument, match=r"\(batch_size, seed differ\)"):
+        train(steps=20, batch_size=9, seed=4, resume=True)
+    assert_bit_equal(before, last_weights(tmp_path / "run"))
+
+
+def test_resuming_on_another_graph(train):
+    train(steps=20)
+    with pytest.raises(InvalidArgument, match="another graph"):
+        train(steps=20, resume=True, on=small_graph(seed=1), valid=None)
+
+
+@pytest.mark.parametrize("geometry", ["box", "vector"])
+def test_a_structure_the_model_cannot_do(geometry, train, tmp_path):
+    with pytest.raises(UnsupportedQuery, match="BetaE"):
+        train(geometry=geometry, structures={"1p": 1, "2in": 1})
+    assert not (tmp_path / "run").exists()  # so that the mended recipe can go there
+
+
+@pytest.mark.parametrize("geometry", ["box", "vector"])
+def test_the_default_mix_fits_every_geometry(geometry, graph, tmp_path):
+    config = loop.TrainConfig(
+        geometry=geometry, model=SMALL[geometry], steps=2, batch_size=32, validation_queries=2
+    )
+    assert loop.train(graph, config, tmp_path / "run").step == 2
+
+
+def test_validation_queries_the_model_cannot_do(graph, train):
+    valid = sample_queries(graph, {"2in": 3}, "valid")
+    steps = []
+    with pytest.raises(UnsupportedQuery, match="BetaE"):
+        train(geometry="box", structures=POSITIVE, valid=valid, report=steps.append)
+    assert steps == []  # said before the work, not after
+
+
+def test_sets_of_another_graph(train, queries, valid):
+    other = small_graph(seed=1)
+    with pytest.raises(InvalidArgument, match="made on another graph"):
+        train(queries=queries, on=other, valid=None)
+    with pytest.raises(InvalidArgument, match="made on another graph"):
+        train(on=other, valid=valid)
+
+
+def test_training_queries_are_not_for_validation(train, queries):
+    """They have no hard answers to rank."""
+    with pytest.raises(BetaeError, match="valid"):
+        train(valid=queries, steps=2)
+
+
+def test_a_graph_without_edges(tmp_path):
+    graph = graph_of([], num_entities=3, num_relations=1)
+    with pytest.raises(InvalidArgument, match="no training queries like"):
+        loop.train(graph, small_config(structures={"1p": 1}), tmp_path / "run")

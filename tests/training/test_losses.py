@@ -1,0 +1,235 @@
+"""Losses and gradients, against loops in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from betae.models.execute import embed_queries
+from betae.models.files import build_model
+from betae.training.data import Batch, make_batch, open_streams
+from betae.training.losses import MarginLoss, SoftmaxLoss, make_loss
+from tests.queries.strategies import examples
+from tests.training.helpers import MIX, POSITIVE, small_config
+
+
+def batch_of(is_answer, positive=None, negatives=None, weights=None):
+    is_answer = torch.tensor(is_answer)
+    number, num_candidates = is_answer.shape
+    return Batch(
+        0,
+        [],
+        torch.arange(num_candidates),
+        is_answer,
+        torch.tensor(positive or [0] * number),
+        torch.tensor(negatives or [[0]] * number),
+        torch.tensor(weights or [1.0] * number),
+        {},
+    )
+
+
+def slow_softmax(distances, scale, is_answer):
+    """By the words: each answer against all non-answers, the mean over the answers."""
+    costs = []
+    for row, marks in zip(distances, is_answer, strict=True):
+        of_answers = []
+        for distance, is_one in zip(row, marks, strict=True):
+            if is_one:
+                top = (-scale * distance).exp()
+                below = top
+                for other, other_is_one in zip(row, marks, strict=True):
+                    if not other_is_one:
+                        below = below + (-scale * other).exp()
+                of_answers.append(-(top / below).log())
+        costs.append(sum(of_answers) / len(of_answers))
+    return torch.stack(costs)
+
+
+def slow_margin(distances, margin, batch):
+    def log_sigmoid(x):
+        return (1 / (1 + (-x).exp())).log()
+
+    costs = []
+    for row in range(len(distances)):
+        cost = log_sigmoid(margin - distances[row, batch.positive[row]])
+        picked = [log_sigmoid(distances[row, column] - margin) for column in batch.negatives[row]]
+        costs.append(-(cost + sum(picked) / len(picked)) / 2 * batch.weights[row].double())
+    return torch.stack(costs)
+
+
+def numbers(least, most):
+    return st.floats(least, most, width=32)
+
+
+@st.composite
+def softmax_cases(draw):
+    width = draw(st.integers(2, 7))
+    marks = st.lists(st.booleans(), min_size=width, max_size=width).filter(any)
+    is_answer = draw(st.lists(marks, min_size=1, max_size=4))
+    row = st.lists(numbers(0, 30), min_size=width, max_size=width)
+    distances = draw(st.lists(row, min_size=len(is_answer), max_size=len(is_answer)))
+    return is_answer, distances, draw(st.sampled_from([0.05, 0.5, 2.0]))
+
+
+@examples(150)
+@given(softmax_cases())
+def test_softmax_equals_the_loops(case):
+    is_answer, rows, scale = case
+    loss = SoftmaxLoss(small_config(scale=scale))
+    distances = torch.tensor(rows, requires_grad=True)
+    costs = loss(distances, batch_of(is_answer))
+    costs.sum().backward()
+    exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+    log_scale = torch.tensor(scale, dtype=torch.float64).log().requires_grad_()
+    expected = slow_softmax(exact, log_scale.exp(), is_answer)
+    expected.sum().backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(costs.double(), expected, **close)
+    gradient = torch.zeros_like(exact) if exact.grad is None else exact.grad
+    torch.testing.assert_close(distances.grad.double(), gradient, **close)
+    scale_gradient = 0.0 if log_scale.grad is None else float(log_scale.grad)
+    assert float(loss.log_scale.grad) == pytest.approx(scale_gradient, rel=1e-4, abs=1e-4)
+
+
+@examples(150)
+@given(st.data())
+def test_margin_equals_the_loops(data):
+    number, width, num_negatives = (data.draw(st.integers(1, 5)) for _ in range(3))
+    rows = data.draw(
+        st.lists(
+            st.lists(numbers(0, 12), min_size=width, max_size=width),
+            min_size=number,
+            max_size=number,
+        )
+    )
+    column = st.integers(0, width - 1)
+    batch = batch_of(
+        [[False] * width] * number,
+        data.draw(st.lists(column, min_size=number, max_size=number)),
+        [
+            data.draw(st.lists(column, min_size=num_negatives, max_size=num_negatives))
+            for _ in range(number)
+        ],
+        data.draw(st.lists(numbers(0.25, 2), min_size=number, max_size=number)),
+    )
+    distances = torch.tensor(rows, requires_grad=True)
+    costs = MarginLoss(small_config(loss="margin", margin=6.0))(distances, batch)
+    costs.sum().backward()
+    exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+    expected = slow_margin(exact, 6.0, batch)
+    expected.sum().backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(costs.double(), expected, **close)
+    torch.testing.assert_close(distances.grad.double(), exact.grad, **close)
+
+
+def test_softmax_by_hand():
+    """Answers at 0 and ln 3 with scale 1, non-answers at 0 and 0."""
+    distances = torch.tensor([[0.0, math.log(3), 0.0, 0.0]])
+    loss = SoftmaxLoss(small_config(scale=1.0))
+    cost = loss(distances, batch_of([[True, True, False, False]]))
+    expected = (math.log(1 + 2) + math.log(1 + 2 * 3)) / 2
+    assert float(cost.detach()) == pytest.approx(expected)
+
+
+def test_margin_by_hand():
+    """An answer and a negative at the margin cost ln 2 each, halved, times the weight."""
+    loss = MarginLoss(small_config(loss="margin", margin=3.0))
+    cost = loss(torch.tensor([[3.0, 3.0]]), batch_of([[True, False]], [0], [[1]], [0.5]))
+    assert float(cost) == pytest.approx(0.5 * math.log(2))
+
+
+def test_an_answer_without_rivals_costs_nothing():
+    distances = torch.tensor([[1.0, 2.0], [1.0, 2.0]], requires_grad=True)
+    loss = SoftmaxLoss(small_config())
+    costs = loss(distances, batch_of([[True, True], [True, False]]))
+    costs.sum().backward()
+    assert float(costs[0].detach()) == 0
+    assert distances.grad[0].tolist() == [0, 0]
+    assert float(costs[1].detach()) > 0
+    assert torch.isfinite(loss.log_scale.grad)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e4, 1e6])
+def test_no_distance_is_too_large(size):
+    distances = (size * torch.rand(3, 5)).requires_grad_()
+    batch = batch_of([[True, False, False, True, False]] * 3, [0] * 3, [[1, 2, 4]] * 3)
+    for loss in (make_loss(small_config()), make_loss(small_config(loss="margin"))):
+        costs = loss(distances, batch)
+        costs.sum().backward()
+        assert torch.isfinite(costs).all()
+        assert torch.isfinite(distances.grad).all()
+
+
+def test_the_scale_starts_as_configured():
+    loss = make_loss(small_config(scale=0.25))
+    assert float(loss.log_scale.exp().detach()) == pytest.approx(0.25)
+    assert list(dict(loss.named_parameters())) == ["log_scale"]
+    assert not list(make_loss(small_config(loss="margin")).parameters())
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+@pytest.mark.parametrize("loss", ["softmax", "margin"])
+@pytest.mark.parametrize("candidates", [9, 30])
+def test_through_the_model(geometry, loss, candidates, graph):
+    """The loss and the gradients of a whole batch equal those of one query after another.
+
+    The slow one has dense gradients, float64, a look-up for each query and the distances to all
+    entities; with 30 candidates it is 1-vs-all.
+    """
+    structures = MIX if geometry == "beta" else {**POSITIVE, "2u": 0.5}
+    config = small_config(
+        geometry=geometry, loss=loss, candidates=candidates, structures=structures, scale=0.5
+    )
+    streams = open_streams(graph, None, config)
+    batch = make_batch(0, streams, config, graph.num_entities)
+    torch.manual_seed(0)
+    size = (graph.num_entities, graph.num_relations, config.model_config())
+    model = build_model(geometry, *size)
+    slow = build_model(geometry, *size)
+    slow.load_state_dict(model.state_dict())
+    slow.double()
+    model.has_sparse_gradient = True
+    function = make_loss(config)
+    embedded = embed_queries(model, batch.groups)
+    distances = embedded.best(model.distance(embedded.sets, model.table(batch.candidates)))
+    fast_loss = function(distances, batch).sum() / len(batch)
+    fast_loss.backward()
+
+    log_scale = torch.tensor(config.scale, dtype=torch.float64).log().requires_grad_()
+    total, answers = 0.0, answers_of(batch)
+    for group in batch.groups:
+        for symbols, position in zip(group.symbols, group.positions, strict=True):
+            one = type(group)(group.structure, symbols[None], torch.tensor([0]))
+            row = embed_queries(slow, [one])
+            to_all = row.best(slow.distance(row.sets, slow.table()))[:, batch.candidates]
+            if loss == "softmax":
+                marks = [[column in answers[int(position)] for column in range(to_all.shape[1])]]
+                total = total + slow_softmax(to_all, log_scale.exp(), marks)[0]
+            else:
+                part = batch_of(
+                    [[False]],
+                    [int(batch.positive[position])],
+                    [batch.negatives[position].tolist()],
+                    [float(batch.weights[position])],
+                )
+                total = total + slow_margin(to_all, config.margin, part)[0]
+    slow_loss = total / len(batch)
+    slow_loss.backward()
+    close = {"rtol": 2e-3, "atol": 2e-5}
+    torch.testing.assert_close(fast_loss.double(), slow_loss, **close)
+    assert model.entities.grad.is_sparse
+    for (name, fast), exact in zip(model.named_parameters(), slow.parameters(), strict=True):
+        if exact.grad is None:
+            assert fast.grad is None, name
+            continue
+        gradient = fast.grad.to_dense() if fast.grad.is_sparse else fast.grad
+        torch.testing.assert_close(gradient.double(), exact.grad, **close, msg=name)
+    if loss == "softmax":
+        torch.testing.assert_close(function.log_scale.grad.double(), log_scale.grad, **close)
+
+
+def answers_of(batch):
+    return [set(row.nonzero().flatten().tolist()) for row in batch.is_answer]

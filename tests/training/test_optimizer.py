@@ -1,0 +1,168 @@
+"""The optimizer, against dense Adam."""
+
+import pytest
+import torch
+from torch.nn.functional import embedding
+
+from betae.models.files import build_model
+from betae.training.losses import make_loss
+from betae.training.optimizer import Optimizer, rate_factor
+from tests.training.helpers import assert_bit_equal, small_config
+
+
+def make(geometry="beta", **changes):
+    config = small_config(geometry=geometry, learning_rate=0.01, table_rate=3.0, **changes)
+    torch.manual_seed(1)
+    model = build_model(geometry, 12, 4, config.model_config())
+    model.has_sparse_gradient = True
+    loss = make_loss(config)
+    return model, loss, Optimizer(model, loss, config), config
+
+
+def some_loss(model, loss, rows, step, table=None):
+    """Something that depends on the rows, on all other parameters and on the step."""
+    table = model.entities if table is None else table
+    rows = torch.tensor(rows)
+    generator = torch.Generator().manual_seed(step)
+    picked = embedding(rows, table, sparse=table is model.entities)
+    total = (picked * torch.randn(picked.shape, generator=generator)).sum()
+    for parameter in (*model.parameters(), *loss.parameters()):
+        if parameter is not model.entities:
+            noise = torch.randn(parameter.shape, generator=generator)
+            total = total + (parameter.square() * noise).sum()
+    return total
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+@pytest.mark.parametrize("num_steps", [1, 7])
+def test_touched_rows_and_networks_equal_dense_adam(geometry, num_steps):
+    model, loss, optimizer, config = make(geometry)
+    other, other_loss, _, _ = make(geometry)
+    tables = {"entities", *other.relation_tables()}
+    reference = torch.optim.Adam(
+        [
+            {
+                "params": [
+                    *(p for name, p in other.named_parameters() if name not in tables),
+                    *other_loss.parameters(),
+                ],
+                "lr": config.learning_rate,
+            },
+            {
+                "params": [p for name, p in other.named_parameters() if name in tables],
+                "lr": config.learning_rate * config.table_rate,
+            },
+        ]
+    )
+    rates = [group["lr"] for group in reference.param_groups]
+    start = model.entities.detach().clone()
+    touched = [3, 0, 3, 7]  # 3 twice: its gradients add up
+    for step in range(num_steps):
+        factor = rate_factor(step, step / 10, 3)
+        optimizer.zero_grad()
+        some_loss(model, loss, touched, step).backward()
+        optimizer.step(factor)
+        reference.zero_grad()
+        # The same rows of the same table, but with a dense gradient
+        some_loss(other, other_loss, touched, step, other.entities * 1).backward()
+        for group, rate in zip(reference.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
+        reference.step()
+    for (name, one), two in zip(model.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6, msg=name)
+    for one, two in zip(loss.parameters(), other_loss.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    untouched = [row for row in range(12) if row not in touched]
+    assert torch.equal(model.entities[untouched], start[untouched])
+    assert (model.entities[touched] != start[touched]).any(dim=1).all()
+    for moment in (optimizer.first, optimizer.second):
+        assert not moment[untouched].any()
+        assert moment[touched].all()
+
+
+def test_a_row_that_rests_keeps_its_value_and_moments():
+    model, loss, optimizer, _ = make()
+    for step, rows in enumerate([[1, 2], [2, 3], [2, 3]]):
+        optimizer.zero_grad()
+        some_loss(model, loss, rows, step).backward()
+        optimizer.step(1.0)
+        if step == 0:
+            kept = [t[1].clone() for t in (model.entities, optimizer.first, optimizer.second)]
+    for before, table in zip(
+        kept, (model.entities, optimizer.first, optimizer.second), strict=True
+    ):
+        assert torch.equal(before, table[1])
+
+
+def test_each_parameter_has_its_rate():
+    """The first step of Adam is the rate, whatever the gradient."""
+    model, loss, optimizer, config = make()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    scale = float(loss.log_scale.detach())
+    optimizer.zero_grad()
+    some_loss(model, loss, list(range(12)), 0).backward()
+    optimizer.step(0.5)
+    tables = {"entities", *model.relation_tables()}
+    assert {"projection.scale", "projection.shift"} < tables
+    for name, parameter in model.named_parameters():
+        rate = config.learning_rate * 0.5 * (config.table_rate if name in tables else 1)
+        change = (parameter - before[name]).abs()
+        moved = change > 0
+        if name.startswith("projection.last"):
+            assert not moved.any()  # starts at zero, where the squares above have no slope
+        else:
+            assert moved.float().mean() > 0.99
+            torch.testing.assert_close(
+                change[moved], torch.full_like(change[moved], rate), rtol=2e-3, atol=1e-6, msg=name
+            )
+    assert abs(float(loss.log_scale.detach()) - scale) == pytest.approx(
+        config.learning_rate * 0.5, rel=1e-3
+    )
+    assert len(optimizer.dense_parameters()) == len(before)  # all but the entities, and the scale
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+def test_state_goes_there_and_back(geometry):
+    def advance(model, loss, optimizer, steps):
+        for step in steps:
+            optimizer.zero_grad()
+            some_loss(model, loss, [step % 12, 5], step).backward()
+            optimizer.step(rate_factor(step, step / 20, 4))
+
+    model, loss, optimizer, _ = make(geometry)
+    advance(model, loss, optimizer, range(6))
+    state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    of_loss = {k: v.clone() for k, v in loss.state_dict().items()}
+    advance(model, loss, optimizer, range(6, 12))
+
+    resumed, resumed_loss, restored, _ = make(geometry)
+    resumed.load_state_dict(weights)
+    resumed_loss.load_state_dict(of_loss)
+    restored.restore(state)
+    assert_bit_equal(restored.state(), state)
+    advance(resumed, resumed_loss, restored, range(6, 12))
+    assert_bit_equal(model.state_dict(), resumed.state_dict())
+    assert_bit_equal(loss.state_dict(), resumed_loss.state_dict())
+    assert_bit_equal(optimizer.state(), restored.state())
+    assert int(restored.state()["num_steps"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("step", "progress", "warmup", "factor"),
+    [
+        (0, 0.0, 4, 0.25),
+        (1, 0.0, 4, 0.5),
+        (3, 0.0, 4, 1.0),
+        (9, 0.0, 4, 1.0),
+        (0, 0.0, 0, 1.0),
+        (0, 0.0, 1, 1.0),
+        (50, 0.5, 4, 0.5),
+        (1, 0.5, 4, 0.25),
+        (99, 0.99, 4, 0.01),
+        (100, 1.0, 4, 0.0),
+        (100, 1.2, 4, 0.0),
+    ],
+)
+def test_rate_factor(step, progress, warmup, factor):
+    assert rate_factor(step, progress, warmup) == pytest.approx(factor)
