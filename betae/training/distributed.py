@@ -26,10 +26,15 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def is_one_of_several() -> bool:
+    """Tell whether torchrun started this process among others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 @contextmanager
 def joined() -> Iterator[None]:
     """Join the processes that torchrun started, if it did; leave them at the end."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+    if not is_one_of_several() or dist.is_initialized():
         yield
         return
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")

@@ -79,7 +79,7 @@ def train(
     run = Path(out)
     if minutes is not None:
         check_positive("minutes", minutes)
-    with distributed.joined(), _interruptible() as is_interrupted, ExitStack() as stack:
+    with _interruptible() as is_interrupted, distributed.joined(), ExitStack() as stack:
         is_writer = distributed.rank() == 0
         torch.manual_seed(config.seed)
         model = build_model(
@@ -315,12 +315,16 @@ def has_fast_bfloat16() -> bool:
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C (or SIGTERM) into a wish to end after the step; a second one ends."""
+    """Turn Ctrl-C (or SIGTERM) into a wish to end after the step; a second Ctrl-C ends at once.
+
+    Under torchrun SIGTERM stays a wish: it comes when another process has died, and must not cut
+    off the message that says so.
+    """
     asked = False
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
+    def ask(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked = True
 
@@ -333,4 +337,5 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if number == signal.SIGINT or not distributed.is_one_of_several():
+                signal.signal(number, handler)
