@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from memory import peak_memory
 
 
 def make_triples(path: Path, num_triples: int) -> None:
@@ -67,14 +68,6 @@ def betae_ingest(path: Path) -> int:
 
 
 SIDES = [python_loop, betae_read, betae_ingest]
-
-
-def peak_memory() -> float:
-    """Return the peak of this process in GiB (Linux; ru_maxrss would include the parent's)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 2**20
-    return float("nan")
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ import argparse
 import time
 from pathlib import Path
 
+from memory import peak_memory
+
 from betae import KnowledgeGraph
 from betae.datasets.release import read_release
 from betae.queries.sample import sample_queries
@@ -21,13 +23,6 @@ PAPER = {
     "NELL": [1.6, 14.9, 17.5, 5.7, 6.0, 17.4, 11.9, 14.9, 19.0, 12.9, 11.1, 12.9, 16.0, 13.0],
 }
 STRUCTURES = (*EPFO, *NEGATION)
-
-
-def peak_memory() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 2**20
-    return float("nan")
 
 
 def main() -> None:

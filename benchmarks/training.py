@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import torch
+from memory import peak_memory
 from torch.distributions import Beta, kl_divergence
 
 from betae import KnowledgeGraph
@@ -73,13 +74,6 @@ def measure_ours(graph: KnowledgeGraph, steps: int) -> tuple[float, float]:
         train(graph, config, Path(folder) / "run", report=lines.append)
     line = next(line for line in reversed(lines) if "loss" in line)
     return line["queries_per_second"], line["share_waiting"]
-
-
-def peak_memory() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 2**20
-    return float("nan")
 
 
 def main() -> None:
