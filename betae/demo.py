@@ -41,7 +41,7 @@ def run_demo(console: Console, folder: Path) -> None:
     console.print(f"\n[bold]{QUESTION}?[/bold]\n{QUERY}\n", highlight=False)
     console.print(draw_tree(query, with_exact_answers(graph)))
     known = answers(graph, query)
-    console.print(f"\n[bold]{len(known)} answers[/bold] follow from the facts at hand:", end=" ")
+    console.print(f"\n[bold]{len(known)} answers[/bold] follow from the facts at hand:")
     names = [graph.entity_label(int(entity)) for entity in known]
     console.print(", ".join(names), highlight=False)
     console.print("\n[bold]Now with a model[/bold] that has learned from those facts:\n")

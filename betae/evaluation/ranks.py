@@ -93,7 +93,7 @@ def rank_block(
             group = Group(block.structure, symbols, torch.arange(len(rows)))
             embedded = embed_queries(model, [group], union)
             for part, distances in score_blocks(model, embedded, table):
-                pieces.append(rank_rows(distances.numpy(), block.take(rows[part])))
+                pieces.append(rank_rows(distances.float().cpu().numpy(), block.take(rows[part])))
     return np.concatenate(pieces)
 
 

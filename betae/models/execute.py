@@ -82,6 +82,10 @@ class Group:
     symbols: Tensor  # (num_queries, num_symbols)
     positions: Tensor  # (num_queries,): where they stand in the batch
 
+    def to(self, device: torch.device) -> Group:
+        """Return the group on a device."""
+        return Group(self.structure, self.symbols.to(device), self.positions.to(device))
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -93,7 +97,7 @@ class Embedded:
 
     def best(self, per_row: Tensor) -> Tensor:
         """Return the smallest value over the rows of each query: (num_rows, ...) -> (n, ...)."""
-        in_order = torch.arange(self.num_queries)
+        in_order = torch.arange(self.num_queries, device=self.owners.device)
         if torch.equal(self.owners, in_order):
             return per_row
         if len(self.owners) == self.num_queries:
@@ -122,7 +126,7 @@ def embed_queries(
     model: QueryModel, queries: Sequence[Query] | Sequence[Group], union: Union = "DNF"
 ) -> Embedded:
     """Embed a batch of queries of ids, or of groups of them, in any mixture."""
-    groups = _as_groups(queries)
+    groups = [group.to(model.entities.device) for group in _as_groups(queries)]
     work = [(group, plan) for group in groups for plan in plans(group.structure, union)]
     values = _run(model, work)
     return Embedded(
@@ -136,7 +140,7 @@ def embed_nodes(
     model: QueryModel, query: Query, union: Union = "DNF"
 ) -> list[list[tuple[Query, Tensor]]]:
     """Return, for each branch of one query, every node with its embedding, (width,)."""
-    (group,) = group_queries([query])
+    group = group_queries([query])[0].to(model.entities.device)
     branches = plans(group.structure, union)
     values = _run(model, [(group, plan) for plan in branches])
     symbols = group.symbols[0].tolist()

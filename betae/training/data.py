@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Queue
 from threading import Event, Thread
 from typing import Protocol
@@ -162,6 +162,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.positive)
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch with its tensors on a device; the executor moves the groups."""
+        names = ("candidates", "is_answer", "positive", "negatives", "weights")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def make_batch(

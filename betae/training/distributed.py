@@ -37,6 +37,8 @@ def joined() -> Iterator[None]:
     if not is_one_of_several() or dist.is_initialized():
         yield
         return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
@@ -83,7 +85,7 @@ def sum_gradients(optimizer: Optimizer) -> None:
     flat = torch.cat(
         [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters]
     )
-    has_gradient = torch.tensor([float(p.grad is not None) for p in parameters])
+    has_gradient = flat.new_tensor([float(p.grad is not None) for p in parameters])
     dist.all_reduce(flat)
     dist.all_reduce(has_gradient)
     pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
@@ -118,6 +120,11 @@ def _sum_sparse(gradient: Tensor | None) -> Tensor:
     )
 
 
+def _device() -> str:
+    """Return where tensors must be for this group of processes."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
 def wait_for_all() -> None:
     """Wait until every process is here."""
     if world_size() > 1:
@@ -127,6 +134,7 @@ def wait_for_all() -> None:
 def sum_over_processes(values: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes."""
     if world_size() > 1:
+        values = values.to(_device())
         dist.all_reduce(values)
     return values
 
@@ -135,6 +143,6 @@ def same_everywhere(value: float) -> float:
     """Return process 0's value, for decisions that all must take alike."""
     if world_size() == 1:
         return value
-    tensor = torch.tensor([value], dtype=torch.float64)
+    tensor = torch.tensor([value], dtype=torch.float64, device=_device())
     dist.broadcast(tensor, src=0)
     return float(tensor)

@@ -85,8 +85,10 @@ def train(
         model = build_model(
             config.geometry, graph.num_entities, graph.num_relations, config.model_config()
         )
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(device)
         model.has_sparse_gradient = True
-        loss_function = make_loss(config)
+        loss_function = make_loss(config).to(device)
         optimizer = Optimizer(model, loss_function, config)
         streams = open_streams(graph, queries, config)
         valid = _checked(valid, graph) or sample_validation(graph, model, config)
@@ -120,8 +122,8 @@ def train(
         waiting_since = time.monotonic()
         for batch in batches:
             window.waited += time.monotonic() - waiting_since
-            share = distributed.share_of(batch)
-            with _matrix_precision(config.precision):
+            share = distributed.share_of(batch).to(device)
+            with _matrix_precision(config.precision, device):
                 embedded = embed_queries(model, share.groups)
                 distances = embedded.best(
                     model.distance(embedded.sets, model.table(share.candidates))
@@ -298,11 +300,10 @@ def _named(prefix: str, module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
 
 
-def _matrix_precision(precision: str) -> torch.autocast:
+def _matrix_precision(precision: str, device: torch.device) -> torch.autocast:
     """Use bfloat16 for matrix products where the hardware has it, or as asked."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     wanted = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16())
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=wanted)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
 
 
 def has_fast_bfloat16() -> bool:

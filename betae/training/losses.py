@@ -26,8 +26,10 @@ class SoftmaxLoss(nn.Module):
         """Return the loss of every query, (B,)."""
         scores = -self.log_scale.exp() * distances
         others = scores.masked_fill(batch.is_answer, float("-inf")).logsumexp(dim=1, keepdim=True)
-        costs = softplus(others - scores) * batch.is_answer
-        return costs.sum(dim=1) / batch.is_answer.sum(dim=1)
+        rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few: not worth a whole matrix
+        costs = softplus(others[rows, 0] - scores[rows, columns])
+        sums = scores.new_zeros(len(scores)).index_add(0, rows, costs)
+        return sums / batch.is_answer.sum(dim=1)
 
 
 class MarginLoss(nn.Module):
