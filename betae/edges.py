@@ -125,11 +125,6 @@ class Adjacency:
         offsets = np.searchsorted(self.relations[pairs], np.arange(num_relations + 1))
         return offsets, heads[pairs], pairs
 
-    @property
-    def num_edges(self) -> int:
-        """Directed edges, both directions counted."""
-        return len(self.tails)
-
     def degrees(self) -> NDArray[np.int64]:
         """Return the number of edges at each entity, either direction."""
         return np.diff(self.tail_offsets[self.head_offsets])

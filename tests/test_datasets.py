@@ -30,8 +30,8 @@ def test_benchmark_graphs_have_their_counts(shared_data, name):
     assert tuple(len(part) for part in graph.splits.values()) == edges
     adjacency = graph.adjacency("train")
     assert len(adjacency.relations) == num_pairs
-    assert adjacency.num_edges == 2 * edges[0]
-    assert graph.adjacency("all").num_edges == 2 * sum(edges)
+    assert len(adjacency.tails) == 2 * edges[0]
+    assert len(graph.adjacency("all").tails) == 2 * sum(edges)
 
 
 def test_counts_agree_with_the_readme(shared_data):

@@ -77,7 +77,8 @@ class BetaE(QueryModel):
 
     def project(self, sets: Tensor, relations: Tensor) -> Tensor:
         """Apply the relation's transformation."""
-        return self.bound(self.projection(sets, relations))
+        # Of a network in bfloat16, only the products are: what follows needs the full precision.
+        return self.bound(self.projection(sets, relations).to(sets.dtype))
 
     def intersect(self, sets: Tensor) -> Tensor:
         """Take the weighted product of the densities: the weighted mean of the parameters."""

@@ -1,0 +1,34 @@
+"""Matrix products in bfloat16, and nothing else."""
+
+import pytest
+import torch
+
+from betae.models import BetaConfig, BetaE
+from betae.models.execute import embed_queries
+from betae.queries.ast import Entity
+from betae.training import loop
+from tests.training.helpers import small_config
+
+QUERIES = [Entity(1)[2], Entity(3)[0] & ~Entity(4)[1][3]]
+
+
+@pytest.mark.parametrize("projection", ["modulated", "concatenated"])
+def test_only_the_products_are_in_bfloat16(projection):
+    torch.manual_seed(0)
+    model = BetaE(10, 4, BetaConfig(dim=8, hidden=16, projection=projection))
+    exact = embed_queries(model, QUERIES).sets
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = embed_queries(model, QUERIES).sets
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, exact)  # it was in force
+    torch.testing.assert_close(rough, exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+def test_training_in_bfloat16_goes_down(geometry, graph, tmp_path):
+    lines = []
+    structures = {"1p": 1.0, "2i": 1.0}
+    config = small_config(geometry=geometry, structures=structures, precision="bfloat16", steps=100)
+    loop.train(graph, config, tmp_path / "run", report=lines.append)
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0]
