@@ -42,6 +42,7 @@ def joined() -> Iterator[None]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
+        dist.barrier()  # leave together: the first one writes longer than the others
     except (RuntimeError, dist.DistError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
