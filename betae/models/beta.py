@@ -126,14 +126,13 @@ class ModulatedProjection(nn.Module):
     def forward(self, x: Tensor, relations: Tensor) -> Tensor:
         """Return the projections before the bound: (n, 2 dim), (n,) -> (n, 2 dim)."""
         look_up = nn.functional.embedding
-        hidden = torch.relu(
-            self.first(x) * look_up(relations, self.hidden_scale)
-            + look_up(relations, self.hidden_shift)
-        )
+        scale, shift = (look_up(relations, t) for t in (self.hidden_scale, self.hidden_shift))
+        hidden = torch.relu(torch.addcmul(shift, self.first(x), scale))
         for layer in self.others:
             hidden = torch.relu(layer(hidden))
-        change: Tensor = look_up(relations, self.shift) + self.last(hidden)
-        return x * look_up(relations, self.scale) + change
+        scale, shift = (look_up(relations, t) for t in (self.scale, self.shift))
+        change: Tensor = self.last(hidden)
+        return torch.addcmul(shift, x, scale) + change
 
 
 class ConcatenatedProjection(nn.Module):

@@ -220,6 +220,9 @@ def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Ten
                 for place in waiting
                 if all(operand in values[place[0]] for operand in place[2].operands)
             ]
+            # Complements first, so that intersections with and without them are one.
+            complements = [place for place in ready if place[2].kind is Not]
+            ready = complements or ready
             waiting = [place for place in waiting if place not in ready]
             by_arity: dict[int, list[tuple[int, int, Node]]] = defaultdict(list)
             for place in ready:

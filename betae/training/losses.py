@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
 from betae.training.config import TrainConfig
@@ -24,12 +27,39 @@ class SoftmaxLoss(nn.Module):
 
     def forward(self, distances: Tensor, batch: Batch) -> Tensor:
         """Return the loss of every query, (B,)."""
-        scores = -self.log_scale.exp() * distances
-        others = scores.masked_fill(batch.is_answer, float("-inf")).logsumexp(dim=1, keepdim=True)
-        rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few: not worth a whole matrix
-        costs = softplus(others[rows, 0] - scores[rows, columns])
-        sums = scores.new_zeros(len(scores)).index_add(0, rows, costs)
-        return sums / batch.is_answer.sum(dim=1)
+        costs: Tensor = _SoftmaxCosts.apply(distances, self.log_scale.exp(), batch.is_answer)  # type: ignore[no-untyped-call]
+        return costs
+
+
+class _SoftmaxCosts(torch.autograd.Function):
+    """The costs with their gradient in closed form, in half the passes over (B, C).
+
+    With t = ln sum_n exp(s_n), an answer's slope is -sigma(t - s_answer), and the non-answers
+    share the opposite of it in proportion to exp(s_n).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, distances: Tensor, scale: Tensor, is_answer: Tensor) -> Tensor:
+        scores = -scale * distances
+        rows, columns = is_answer.nonzero(as_tuple=True)  # few beside the others
+        answers = scores[rows, columns]
+        scores.masked_fill_(is_answer, float("-inf"))
+        # Where all candidates are answers the sum is empty; a finite number for its logarithm.
+        total = scores.logsumexp(dim=1).clamp(min=torch.finfo(scores.dtype).min)
+        behind, weights = total[rows] - answers, 1 / is_answer.sum(dim=1)[rows]
+        slopes = weights * torch.sigmoid(behind)
+        zeros = torch.zeros_like(total)
+        gradient = scores.sub_(total.unsqueeze(1)).exp_()
+        gradient.mul_(zeros.index_add(0, rows, slopes).unsqueeze(1))
+        gradient[rows, columns] = -slopes
+        ctx.save_for_backward(scale, gradient, torch.linalg.vecdot(gradient, distances))
+        return zeros.index_add(0, rows, weights * softplus(behind))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        scale, gradient, by_scale = ctx.saved_tensors
+        return gradient * (-scale * grad).unsqueeze(1), -(by_scale @ grad), None
 
 
 class MarginLoss(nn.Module):
