@@ -3,6 +3,7 @@ from .errors import (
     AmbiguousName,
     BetaeError,
     InvalidArgument,
+    ProcessLost,
     QueryError,
     QuerySyntaxError,
     StoreError,
@@ -13,6 +14,8 @@ from .errors import (
     UnresolvedName,
     UnsupportedQuery,
 )
+from .evaluation.evaluate import Evaluation, evaluate
+from .evaluation.report import save_evaluation, write_report
 from .graph import KnowledgeGraph
 from .models import GQE, BetaConfig, BetaE, BoxConfig, Query2Box, QueryModel, VectorConfig
 from .models.execute import embed_nodes, embed_queries, score_queries
@@ -21,6 +24,7 @@ from .queries.ast import And, Entity, Not, Or, Project, Query, resolve, unresolv
 from .queries.files import (
     QueryBlock,
     QuerySet,
+    open_queries,
     read_release_queries,
     write_release_queries,
 )
@@ -30,7 +34,7 @@ from .queries.sparql import parse_sparql
 from .queries.structures import from_tuple, to_tuple
 from .queries.syntax import parse
 from .symbolic import answers, answers_batch
-from .training.checkpoint import best_model
+from .training.checkpoint import best_model, open_graph
 from .training.config import TrainConfig, read_recipe
 from .training.loop import TrainResult, train
 from .triples import Triples, read_triples
@@ -44,11 +48,13 @@ __all__ = [
     "BetaeError",
     "BoxConfig",
     "Entity",
+    "Evaluation",
     "GQE",
     "InvalidArgument",
     "KnowledgeGraph",
     "Not",
     "Or",
+    "ProcessLost",
     "Project",
     "Query",
     "Query2Box",
@@ -75,8 +81,11 @@ __all__ = [
     "dnf_branches",
     "embed_nodes",
     "embed_queries",
+    "evaluate",
     "from_tuple",
     "load_model",
+    "open_graph",
+    "open_queries",
     "parse",
     "parse_sparql",
     "read_recipe",
@@ -85,6 +94,7 @@ __all__ = [
     "read_triples",
     "resolve",
     "sample_queries",
+    "save_evaluation",
     "save_model",
     "score_queries",
     "simplify",
@@ -95,4 +105,5 @@ __all__ = [
     "unresolve",
     "world",
     "write_release_queries",
+    "write_report",
 ]

@@ -358,3 +358,74 @@ def plot(
     target = target or run / "curves.png"
     plot_run(run, target)
     _say(f"written to {target}")
+
+
+@app.command(
+    "eval",
+    epilog="Examples:\n\n"
+    "  betae eval run --queries test-queries\n\n"
+    "  betae eval run --queries NELL-betae --empty 4000\n\n"
+    "  torchrun --nproc-per-node 2 -m betae eval run --queries test-queries",
+)
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    queries: Annotated[
+        Path, typer.Option(help="A query set, or a folder with the release's pickles.")
+    ],
+    split: Annotated[str, typer.Option(help="Of a release: valid or test.")] = "test",
+    graph: Annotated[
+        Path | None, typer.Option(help="Folder of the graph, if it has moved since training.")
+    ] = None,
+    empty: Annotated[
+        int,
+        typer.Option(
+            help="Queries without answers, and as many with, to tell apart in each structure."
+        ),
+    ] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Rank the hard answers of a query set and measure what the model knows of its uncertainty."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from betae import processes
+    from betae.evaluation.evaluate import evaluate as run_evaluation
+    from betae.evaluation.report import draw_summary, save_evaluation
+    from betae.models.files import load_model
+    from betae.queries.files import open_queries
+    from betae.training.checkpoint import best_model, open_graph
+
+    model, opened = load_model(best_model(run)), open_graph(run, graph)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with processes.joined("Run it again."):
+        is_writer = processes.rank() == 0
+        with Progress(*columns, console=err, transient=True, disable=not is_writer) as bars:
+            task = bars.add_task("reading the queries", total=None)
+            evaluation = run_evaluation(
+                model,
+                opened,
+                open_queries(opened, queries, split),
+                empty_queries=empty,
+                progress=lambda what, done, total: bars.update(
+                    task, description=what, completed=done, total=total
+                ),
+            )
+        if is_writer:
+            path = save_evaluation(evaluation, run, queries.resolve().name)
+            if as_json:
+                print(json.dumps(evaluation.to_json()))
+            else:
+                out.print(draw_summary(evaluation.to_json()))
+                _say(f"written to {path}; betae report {run} makes a page of it")
+
+
+@app.command(epilog="Example:  betae report run-a run-b --out report")
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    target: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+) -> None:
+    """Write the evaluations of some runs as Markdown, JSON and one HTML page, beside the paper."""
+    from betae.evaluation.report import write_report
+
+    write_report(runs, target, overwrite)
+    _say(f"written to {target}: open {target / 'report.html'}")

@@ -58,6 +58,7 @@ def _train(graph: KnowledgeGraph, folder: Path, run: Path, console: Console) -> 
 
     if not (folder / "graph").exists():
         graph.save(folder / "graph")
+    graph = KnowledgeGraph.open(folder / "graph")
     config = make_config(RECIPE)
     with showing_progress(console, run, config, None) as report:
         train(graph, config, run, resume=run.exists(), report=report)

@@ -7,6 +7,7 @@ BetaeError
 ├── QueryError
 │   ├── QuerySyntaxError  puts a caret under the column
 │   └── UnsupportedQuery  says which part cannot be done, and what to do instead
+├── ProcessLost           another process of a torchrun has ended: says what to do
 ├── TrainingStopped       training cannot go on: says at which step, and what is kept
 └── UnresolvedName        a name that does not lead to one thing in the graph
     ├── UnknownEntity     offers the closest names
@@ -58,6 +59,10 @@ class QuerySyntaxError(QueryError):
 
 class UnsupportedQuery(QueryError):
     """A query that is well written but that this form, model or graph cannot answer."""
+
+
+class ProcessLost(BetaeError):
+    """Another of the processes that torchrun started has ended."""
 
 
 class TrainingStopped(BetaeError):

@@ -58,6 +58,7 @@ class KnowledgeGraph:
         self.entity_labels, self.relation_labels = entity_labels, relation_labels
         self.splits, self._adjacencies = splits, adjacencies
         self._fingerprint = fingerprint
+        self.folder: Path | None = None  # where it was opened
 
     @classmethod
     def from_triples(cls, triples: Triples) -> KnowledgeGraph:
@@ -181,6 +182,7 @@ class KnowledgeGraph:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
+        graph.folder = folder
         return graph
 
     @property

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "betae"
 ORDER = [  # modules and rooms; a room's module may have a place of its own before the room
     "errors",
     "checks",
+    "processes",
     "names",
     "storage",
     "edges",

@@ -6,6 +6,8 @@ intersection or a union, of all their last relations together. Complements are l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,17 +15,29 @@ from betae.evaluation.ranks import rank_rows
 from betae.graph import KnowledgeGraph
 from betae.queries.ast import And, Or, Project, Query
 from betae.queries.files import QueryBlock
+from betae.queries.rewrite import to_dnf
 from betae.queries.structures import fill, num_symbols
 
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 256
 
 
-def tail_counts(graph: KnowledgeGraph) -> NDArray[np.float32]:
-    """Return how often each entity is the tail of each directed relation in train."""
+def tail_counts(graph: KnowledgeGraph) -> Callable[[NDArray[np.int32]], NDArray[np.float32]]:
+    """Return a function: directed relations (n,) -> how often each entity is their tail in train,
+    (n, num_entities).
+    """
     heads, relations, tails = graph.splits["train"].T
-    counts = np.zeros((graph.num_relations, graph.num_entities), dtype=np.float32)
-    np.add.at(counts, (2 * relations, tails), 1)
-    np.add.at(counts, (2 * relations + 1, heads), 1)
+    directed = np.concatenate([2 * relations, 2 * relations + 1])
+    ends = np.concatenate([tails, heads])[np.argsort(directed, kind="stable")]
+    starts = np.searchsorted(np.sort(directed), np.arange(graph.num_relations + 1))
+
+    def counts(asked: NDArray[np.int32]) -> NDArray[np.float32]:
+        distinct, places = np.unique(asked, return_inverse=True)
+        rows = [
+            np.bincount(ends[starts[r] : starts[r + 1]], minlength=graph.num_entities)
+            for r in distinct
+        ]
+        return np.array(rows, dtype=np.float32)[places]
+
     return counts
 
 
@@ -31,13 +45,13 @@ def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> NDArray[np.fl
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     counts = tail_counts(graph)
     columns = fill(block.structure, range(num_symbols(block.structure)))
-    last = [block.symbols[:, column] for column in _last_relations(columns)]
+    last = [block.symbols[:, column] for column in _last_relations(to_dnf(columns))]
     pieces = [np.empty(0)]
     for start in range(0, len(block), ROWS_AT_ONCE):
         rows = np.arange(start, min(start + ROWS_AT_ONCE, len(block)))
         distances = np.zeros((len(rows), graph.num_entities), dtype=np.float32)
         for relations in last:
-            distances -= counts[relations[rows]]
+            distances -= counts(relations[rows])
         pieces.append(rank_rows(distances, block.take(rows)))
     return np.concatenate(pieces)
 

@@ -8,8 +8,11 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -17,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from betae.models.base import QueryModel
-from betae.models.execute import Group, Union, embed_queries, score_blocks
+from betae.models.execute import SCORES_AT_ONCE, Group, Union, embed_queries, score_blocks
 from betae.queries.files import QueryBlock
 
 QUERIES_AT_ONCE = 2048  # embedded together; the distances are blocked further
@@ -27,41 +30,45 @@ QUERIES_AT_ONCE = 2048  # embedded together; the distances are blocked further
 def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # type: ignore[no-untyped-def]
     num_entities = distances.shape[1]
     is_answer = np.zeros(num_entities, dtype=np.bool_)
+    answers = np.empty(num_entities, dtype=np.int32)
     for row in range(len(distances)):
-        row_distances = distances[row].copy()
-        for entity in range(num_entities):
-            if np.isnan(row_distances[entity]):  # a broken model must not look good
-                row_distances[entity] = np.inf
         known = easy[easy_offsets[row] : easy_offsets[row + 1]]
         wanted = hard[hard_offsets[row] : hard_offsets[row + 1]]
-        for entity in known:
-            is_answer[entity] = True
-        for entity in wanted:
-            is_answer[entity] = True
-        order = np.argsort(row_distances[wanted])
-        ordered = row_distances[wanted][order]
-        # closer[i]: entities between wanted answers i - 1 and i; level[i]: as far as i
-        closer = np.zeros(len(wanted) + 1, dtype=np.int64)
-        level = np.zeros(len(wanted) + 1, dtype=np.int64)
-        for entity in range(num_entities):
-            if not is_answer[entity] and row_distances[entity] <= ordered[-1]:
-                place = np.searchsorted(ordered, row_distances[entity])
-                if ordered[place] == row_distances[entity]:
-                    level[place] += 1
-                else:
-                    closer[place] += 1
-        before = 0
+        count = 0
+        for ids in (known, wanted):
+            for entity in ids:
+                if not is_answer[entity]:
+                    is_answer[entity] = True
+                    answers[count] = entity
+                    count += 1
+        of_answers = distances[row][answers[:count]]
         for i in range(len(wanted)):
-            before += closer[i]
-            if i > 0 and ordered[i] == ordered[i - 1]:
-                level[i] = level[i - 1]  # the first of equals got the count
-            elif i > 0:
-                before += level[i - 1]
-            ranks[hard_offsets[row] - hard_offsets[0] + order[i]] = 1 + before + level[i] / 2
-        for entity in known:
-            is_answer[entity] = False
-        for entity in wanted:
-            is_answer[entity] = False
+            limit = distances[row, wanted[i]]
+            closer, level = _count(distances[row], limit)
+            closer_answers, level_answers = _count(of_answers, limit)
+            ranks[hard_offsets[row] + i] = 1 + closer - closer_answers + (level - level_answers) / 2
+        is_answer[answers[:count]] = False
+
+
+@njit(nogil=True, cache=True)
+def _count(distances, limit):  # type: ignore[no-untyped-def]
+    """Return how many distances are below a limit, and how many are equal to it.
+
+    What is not a number counts as infinite: a broken model must not look good.
+    """
+    closer, level = 0, 0
+    for i in range(len(distances)):  # by index: the compiler makes vector code of it
+        if distances[i] < limit:
+            closer += 1
+        if distances[i] == limit:
+            level += 1
+    if not limit < np.inf:
+        closer = 0
+        for i in range(len(distances)):
+            if distances[i] < np.inf:
+                closer += 1
+        level = len(distances) - closer
+    return closer, level
 
 
 def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> NDArray[np.float64]:
@@ -69,32 +76,62 @@ def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> NDArray[np.f
 
     `distances` is (num_queries, num_entities); the result is as long as `block.hard.values`.
     """
-    ranks = np.empty(len(block.hard.values))
-    _rank_rows(
-        distances,
-        block.easy.offsets,
-        block.easy.values,
-        block.hard.offsets,
-        block.hard.values,
-        ranks,
-    )
-    return ranks
+
+    def run(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        part = block.take(rows)
+        ranks = np.empty(len(part.hard.values))
+        _rank_rows(
+            distances[rows[0] : rows[-1] + 1],
+            part.easy.offsets,
+            part.easy.values,
+            part.hard.offsets,
+            part.hard.values,
+            ranks,
+        )
+        return ranks
+
+    parts = [
+        rows for rows in np.array_split(np.arange(len(block)), os.cpu_count() or 1) if len(rows)
+    ]
+    return np.concatenate([np.empty(0), *_pool().map(run, parts)])
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count())
+
+
+def distances_of(
+    model: QueryModel,
+    table: torch.Tensor,
+    block: QueryBlock,
+    union: Union = "DNF",
+    scores_at_once: int = SCORES_AT_ONCE,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield rows of a block with their distances to all entities, (n, num_entities), in order."""
+    with torch.no_grad():
+        for start in range(0, len(block), QUERIES_AT_ONCE):
+            rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(block)))
+            embedded = embed_queries(model, [as_group(block, rows)], union)
+            for part, distances in score_blocks(model, embedded, table, scores_at_once):
+                yield rows[part], distances.float().cpu().numpy()
+
+
+def as_group(block: QueryBlock, rows: NDArray[np.int64]) -> Group:
+    """Return some queries of a block as the executor takes them."""
+    symbols = torch.from_numpy(block.symbols[rows]).long()
+    return Group(block.structure, symbols, torch.arange(len(rows)))
 
 
 def rank_block(
     model: QueryModel, table: torch.Tensor, block: QueryBlock, union: Union = "DNF"
 ) -> NDArray[np.float64]:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
-    pieces = [np.empty(0)]
-    with torch.no_grad():
-        for start in range(0, len(block), QUERIES_AT_ONCE):
-            rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(block)))
-            symbols = torch.from_numpy(block.symbols[rows]).long()
-            group = Group(block.structure, symbols, torch.arange(len(rows)))
-            embedded = embed_queries(model, [group], union)
-            for part, distances in score_blocks(model, embedded, table):
-                pieces.append(rank_rows(distances.float().cpu().numpy(), block.take(rows[part])))
-    return np.concatenate(pieces)
+    pieces = [
+        rank_rows(distances, block.take(rows))
+        for rows, distances in distances_of(model, table, block, union)
+    ]
+    return np.concatenate([np.empty(0), *pieces])
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,21 @@ def read_release_queries(
             easy_answers,
             Ragged.from_rows([sorted(hard.get(query, ())) for query in queries]),
         )
-    return QuerySet(split, blocks, graph.fingerprint, {"source": f"release, {folder.name}"})
+    origin = {
+        "source": f"release, {folder.name}",
+        "kind": "query2box" if easy is None else "betae",  # whose release
+    }
+    return QuerySet(split, blocks, graph.fingerprint, origin)
+
+
+def open_queries(graph: KnowledgeGraph, folder: Path | str, split: str = "test") -> QuerySet:
+    """Open a query set, in its own format or as the release's pickles for `split`."""
+    folder = Path(folder)
+    if (folder / f"{split}-queries.pkl").is_file():
+        return read_release_queries(graph, folder, split)
+    queries = QuerySet.open(folder)
+    queries.check_graph(graph)
+    return queries
 
 
 def write_release_queries(queries: QuerySet, folder: Path | str, overwrite: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 RUN/
   config.json               the effective config
+  graph.json                where the graph is that it learns
   metrics.jsonl             a line for every report and every validation
   checkpoint-00001500/      everything needed to go on: model, optimizer, random state, positions
   best-00001000/            the model with the best validation MRR so far
@@ -13,6 +14,7 @@ the newest one there is always good.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +24,7 @@ import torch
 from safetensors.torch import load, save
 
 from betae.errors import InvalidArgument, StoreError
+from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.files import load_weights, save_model, write_model
 from betae.storage import (
@@ -35,6 +38,7 @@ from betae.training.config import TrainConfig, make_config
 
 FORMAT_VERSION = 1
 STATE = "state.safetensors"
+GRAPH = "graph.json"
 
 
 @dataclass
@@ -117,6 +121,38 @@ def save_config(run: Path, config: TrainConfig) -> None:
         run.mkdir(parents=True, exist_ok=True)
     with writing_file(run / "config.json") as partial:
         partial.write_text(json.dumps(config.to_json(), indent=2), encoding="utf-8")
+
+
+def save_place_of(graph: KnowledgeGraph, run: Path) -> None:
+    """Write where the graph is; one that is nowhere on disk is saved with the run."""
+    folder = graph.folder or run / "graph"
+    if graph.folder is None:
+        graph.save(folder, overwrite=True)
+    with writing_file(run / GRAPH) as partial:
+        place = os.path.relpath(folder.resolve(), run.resolve())
+        partial.write_text(json.dumps({"folder": place}), encoding="utf-8")
+
+
+def open_graph(run: Path, folder: Path | None = None) -> KnowledgeGraph:
+    """Open the graph of a run, from `folder` if it has moved."""
+    if folder is None:
+        try:
+            folder = run / json.loads((run / GRAPH).read_text(encoding="utf-8"))["folder"]
+        except (OSError, ValueError, KeyError) as error:
+            raise StoreError(f"{run} does not say where its graph is: give --graph.") from error
+        if not folder.is_dir():
+            raise StoreError(
+                f"The graph of {run} is not in {folder.resolve()} any more: "
+                "say where it is with --graph."
+            )
+    graph = KnowledgeGraph.open(folder)
+    trained_on = read_manifest(best_model(run), "model", FORMAT_VERSION)["graph"]
+    if graph.fingerprint != trained_on:
+        raise InvalidArgument(
+            f"{run} was trained on another graph than {folder} "
+            f"({trained_on[:12]}…, this one is {graph.fingerprint[:12]}…)."
+        )
+    return graph
 
 
 def read_config(run: Path) -> TrainConfig:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from betae import processes
 from betae.checks import check_positive
 from betae.errors import InvalidArgument, StoreError, TrainingStopped
 from betae.evaluation.ranks import mean, per_query, rank_block
@@ -36,6 +37,7 @@ from betae.training.checkpoint import (
     save_best,
     save_checkpoint,
     save_config,
+    save_place_of,
 )
 from betae.training.config import TrainConfig
 from betae.training.data import open_streams, prepare_batches
@@ -43,6 +45,7 @@ from betae.training.losses import make_loss
 from betae.training.optimizer import Optimizer, rate_factor
 
 REPORT_EVERY = 50  # steps
+RESUME = "The last checkpoint is whole: go on with --resume."
 DIVERGED = "Start again in another folder with a smaller learning_rate; what was good is kept in"
 
 
@@ -79,8 +82,8 @@ def train(
     run = Path(out)
     if minutes is not None:
         check_positive("minutes", minutes)
-    with _interruptible() as is_interrupted, distributed.joined(), ExitStack() as stack:
-        is_writer = distributed.rank() == 0
+    with _interruptible() as is_interrupted, processes.joined(RESUME), ExitStack() as stack:
+        is_writer = processes.rank() == 0
         torch.manual_seed(config.seed)
         model = build_model(
             config.geometry, graph.num_entities, graph.num_relations, config.model_config()
@@ -132,15 +135,15 @@ def train(
             optimizer.zero_grad()
             loss.backward()
             distributed.sum_gradients(optimizer)
-            total_loss = float(distributed.sum_over_processes(loss.detach()))
+            total_loss = float(processes.sum_over_processes(loss.detach()))
             if not math.isfinite(total_loss):
                 raise TrainingStopped(
                     f"The loss is {total_loss} at step {progress.step + 1}. {DIVERGED} {run}."
                 )
             progress.seconds = earlier + time.monotonic() - session_start
             over_time = progress.seconds / (60 * minutes) if minutes else 0.0
-            over = distributed.same_everywhere(over_time)
-            interrupted = bool(distributed.same_everywhere(float(is_interrupted())))
+            over = processes.same_everywhere(over_time)
+            interrupted = bool(processes.same_everywhere(float(is_interrupted())))
             done = over if minutes else progress.step / config.steps
             optimizer.step(rate_factor(progress.step, done, config.warmup))
             progress.step += 1
@@ -214,14 +217,15 @@ def _start(
     if run.exists() and not run.is_dir():
         raise InvalidArgument(f"{run} is a file. Choose a folder for the run.")
     is_there = run.exists() and any(run.iterdir())
-    distributed.wait_for_all()  # before anyone writes there
+    processes.wait_for_all()  # before anyone writes there
     if is_there and not resume:
         raise InvalidArgument(f"{run} is not empty. Choose another folder, or --resume it.")
     if not resume or newest(run, "checkpoint-") is None:
         if is_there:
             check_same_config(run, config)
-        if distributed.rank() == 0:
+        if processes.rank() == 0:
             save_config(run, config)
+            save_place_of(graph, run)
             cut_metrics(run, 0)
         return Progress()
     check_same_config(run, config)
@@ -231,7 +235,7 @@ def _start(
     loss_tensors = {k.removeprefix("loss."): v for k, v in tensors.items() if k.startswith("loss.")}
     loss_function.load_state_dict(loss_tensors)
     optimizer.restore({k: v for k, v in tensors.items() if not k.startswith("loss.")})
-    if distributed.rank() == 0:
+    if processes.rank() == 0:
         cut_metrics(run, progress.step)
     return progress
 
@@ -262,10 +266,10 @@ def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
         table = model.table()
     names, sums = list(queries.blocks), []
     for block in queries.blocks.values():
-        mine = block.take(np.arange(distributed.rank(), len(block), distributed.world_size()))
+        mine = block.take(np.arange(processes.rank(), len(block), processes.world_size()))
         ranks = rank_block(model, table, mine)
         sums.append(per_query(1 / ranks, mine.hard.offsets).sum() if len(mine) else 0.0)
-    totals = distributed.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
+    totals = processes.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
     model.train()
     return {
         name: 100 * float(total) / len(queries.blocks[name])
@@ -338,5 +342,5 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         for number, handler in before.items():
-            if number == signal.SIGINT or not distributed.is_one_of_several():
+            if number == signal.SIGINT or not processes.is_one_of_several():
                 signal.signal(number, handler)

@@ -19,8 +19,8 @@ def test_by_hand():
     splits = {"train": edges, "valid": nothing, "test": nothing}
     graph = KnowledgeGraph.from_triples(Triples(list("abcdef"), ["r", "s"], splits))
     counts = tail_counts(graph)
-    assert counts[0].tolist() == [0, 0, 0, 2, 1, 0]  # r leads to d twice, to e once
-    assert counts[1].tolist() == [1, 1, 1, 0, 0, 0]  # and ~r back to a, b and c
+    assert counts(np.array([0]))[0].tolist() == [0, 0, 0, 2, 1, 0]  # r leads to d twice, to e once
+    assert counts(np.array([1]))[0].tolist() == [1, 1, 1, 0, 0, 0]  # and ~r back to a, b and c
     block = QueryBlock(
         STRUCTURES["1p"],
         np.array([[2, 0], [1, 0], [0, 2]], dtype=np.int32),

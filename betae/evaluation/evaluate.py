@@ -1,0 +1,353 @@
+"""The paper's protocol on a query set, and what it does not tell.
+
+Every hard answer is ranked against all entities that are no answers on the full graph; metrics are
+means over the answers of a query, then over the queries of a structure, then over the 9 structures
+without negation (EPFO) and the 5 with. Beside them: confidence intervals, the results by the number
+of missing edges, the frequency baseline, and what the embeddings say of the number of answers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from betae import processes
+from betae.errors import InvalidArgument
+from betae.evaluation.baseline import rank_by_frequency
+from betae.evaluation.derivations import missing_edges, num_edges
+from betae.evaluation.ranks import (
+    Metrics,
+    distances_of,
+    mean,
+    per_query,
+    rank_rows,
+    summarise,
+)
+from betae.evaluation.uncertainty import (
+    MEASURED,
+    Correlation,
+    CountError,
+    CountEstimate,
+    EmptyResult,
+    Floats,
+    correlate,
+    count_error,
+    num_answers,
+    tell_empty,
+    uncertainty_of,
+)
+from betae.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import SCORES_AT_ONCE, Union
+from betae.queries.ast import Or, nodes
+from betae.queries.files import SET_VIEWS, QueryBlock, QuerySet
+from betae.queries.rewrite import to_dnf
+from betae.queries.sample import sample_queries
+from betae.queries.structures import EPFO, NEGATION, fill, has_negation, num_symbols
+from betae.symbolic import answers_of_structure
+
+RESAMPLES = 1000  # of the bootstrap
+POINTS = 300  # of each structure kept for the plot of entropy against the number of answers
+VALIDATION_QUERIES = 500  # of each structure, to fit the estimate of the number of answers
+DE_MORGAN = "-DM"  # added to the name of a structure whose union is taken in De Morgan form
+
+
+@dataclass(frozen=True)
+class MissingResult:
+    """The hard answers whose best derivation misses so many edges."""
+
+    mrr: float
+    num_answers: int
+
+
+@dataclass(frozen=True)
+class StructureResult:
+    """The results of one structure."""
+
+    metrics: Metrics
+    interval: tuple[float, float]  # 95 % confidence of the MRR, by bootstrap over queries
+    frequency: Metrics  # of the baseline
+    num_edges: int  # of a derivation
+    by_missing: dict[int, MissingResult]
+    strict_mrr: float | None  # with negation: entities that stop being answers are not filtered
+    answers: float  # mean number of hard answers
+    correlation: Correlation | None = None
+    count_error: CountError | None = None
+    points: list[tuple[float, int]] | None = None  # some (uncertainty, number of answers)
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean over the structures of a kind."""
+
+    structures: list[str]
+    metrics: Metrics
+    interval: tuple[float, float]
+    frequency: Metrics
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything that was measured of a model on a query set."""
+
+    geometry: str
+    graph: dict[str, Any]  # fingerprint and counts
+    queries: dict[str, Any]  # split, origin and number
+    structures: dict[str, StructureResult]  # "2u-DM": unions in De Morgan form
+    averages: dict[str, Average]  # EPFO, negation
+    cannot: list[str]  # structures that the model cannot do
+    empty: dict[str, EmptyResult]  # queries without answers
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; what is not a number is None."""
+        content: dict[str, Any] = _plain(asdict(self))
+        return content
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def evaluate(
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    queries: QuerySet,
+    *,
+    empty_queries: int = 1000,
+    seed: int = 0,
+    scores_at_once: int = SCORES_AT_ONCE,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> Evaluation:
+    """Evaluate a model on a query set of its graph.
+
+    `empty_queries` of each kind are drawn for the test of queries without answers (0: no test).
+    `progress` is told what is being done, how much of it is done, and how much there is.
+    """
+    start = time.monotonic()
+    queries.check_graph(graph)
+    if queries.split == "train":
+        raise InvalidArgument("Evaluation needs a query set for valid or test, not for train.")
+    blocks = {name: _with_hard(block) for name, block in queries.blocks.items()}
+    blocks = {name: block for name, block in blocks.items() if len(block)}
+    if not blocks:
+        raise InvalidArgument("The query set holds no query with a hard answer to rank.")
+    can = {name: block for name, block in blocks.items() if _can(model, block)}
+    model.eval()
+    with torch.no_grad():
+        table = model.table()
+    work = [
+        (name + (DE_MORGAN if union == "DM" else ""), block, union)
+        for name, block in can.items()
+        for union in _unions(model, block)
+        if union == "DNF" or name + DE_MORGAN not in blocks
+    ]
+    results: dict[str, StructureResult] = {}
+    means: dict[str, Floats] = {}  # of the resamples
+    done, total = 0, sum(len(block) for _, block, _ in work)
+    for name, block, union in work:
+
+        def tell(number: int, name: str = name, before: int = done) -> None:
+            progress(f"ranking {name}", before + number, total)
+
+        ranks, strict = _rank(
+            model, table, graph, queries.split, block, union, scores_at_once, tell
+        )
+        means[name] = _resampled_means(per_query(100 / ranks, block.hard.offsets), seed)
+        results[name] = _summarise(graph, queries.split, block, ranks, strict, means[name])
+        done += len(block)
+    empty: dict[str, EmptyResult] = {}
+    if type(model).uncertainty is not QueryModel.uncertainty:
+        results = _measure_uncertainty(model, graph, queries.split, can, results, seed)
+        named = [name for name in MEASURED if name in can and empty_queries]
+        for number, name in enumerate(named):
+            progress("queries without answers", number, len(named))
+            if (result := tell_empty(model, graph, name, empty_queries, seed)) is not None:
+                empty[name] = result
+    return Evaluation(
+        model.geometry,
+        {
+            "fingerprint": graph.fingerprint,
+            "entities": graph.num_entities,
+            "relations": graph.num_relations // 2,
+        },
+        {"split": queries.split, "origin": queries.origin, "count": len(queries)},
+        results,
+        {
+            kind: _average(names, results, means)
+            for kind, names in {"EPFO": EPFO, "negation": NEGATION}.items()
+            if any(name in results for name in names)
+        },
+        [name for name in blocks if name not in can],
+        empty,
+        time.monotonic() - start,
+    )
+
+
+def _with_hard(block: QueryBlock) -> QueryBlock:
+    return block.take(np.flatnonzero(block.hard.lengths))
+
+
+def _can(model: QueryModel, block: QueryBlock) -> bool:
+    return model.has_complement or not has_negation(block.structure)
+
+
+def _unions(model: QueryModel, block: QueryBlock) -> list[Union]:
+    """Return the ways to take a union that make a difference for these queries."""
+    has_union = any(isinstance(node, Or) for node in nodes(block.structure))
+    return ["DNF", "DM"] if has_union and model.has_complement else ["DNF"]
+
+
+def _negates(block: QueryBlock) -> bool:
+    """Tell whether a complement remains when unions in De Morgan form are unions again."""
+    structure = block.structure
+    return has_negation(to_dnf(fill(structure, range(num_symbols(structure)))))
+
+
+def _rank(
+    model: QueryModel,
+    table: torch.Tensor,
+    graph: KnowledgeGraph,
+    split: str,
+    block: QueryBlock,
+    union: Union,
+    scores_at_once: int,
+    tell: Callable[[int], None],
+) -> tuple[Floats, Floats | None]:
+    """Rank the hard answers of a block, by the release's reading of "easy" and, if the queries
+    negate, by the strict one; each process its part of the queries.
+    """
+    readings = [block]
+    if _negates(block):
+        larger = graph.adjacency(SET_VIEWS[split][1])
+        answers = answers_of_structure(larger, block.structure, block.symbols)
+        readings.append(replace(block, easy=answers))
+    mine = np.arange(processes.rank(), len(block), processes.world_size())
+    parts = [reading.take(mine) for reading in readings]
+    pieces: list[list[Floats]] = [[] for _ in readings]
+    for rows, distances in distances_of(model, table, parts[0], union, scores_at_once):
+        for part, ranks in zip(parts, pieces, strict=True):
+            ranks.append(rank_rows(distances, part.take(rows)))
+        tell((int(rows[-1]) + 1) * processes.world_size())
+    is_mine = np.isin(np.repeat(np.arange(len(block)), block.hard.lengths), mine)
+    everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
+    for row, ranks in enumerate(pieces):
+        everyones[row, torch.from_numpy(is_mine)] = torch.from_numpy(np.concatenate([[], *ranks]))
+    found = processes.sum_over_processes(everyones).cpu().numpy()
+    return found[0], found[1] if len(found) > 1 else None
+
+
+def _resampled_means(values: Floats, seed: int) -> Floats:
+    """Return the means of as many values drawn with replacement, many times."""
+    random = np.random.default_rng((seed, 3))
+    return np.array(
+        [values[random.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
+    )
+
+
+def _interval(means: Floats) -> tuple[float, float]:
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _summarise(
+    graph: KnowledgeGraph,
+    split: str,
+    block: QueryBlock,
+    ranks: Floats,
+    strict: Floats | None,
+    means: Floats,
+) -> StructureResult:
+    missing = missing_edges(graph, block, split)
+    owners = np.repeat(np.arange(len(block)), block.hard.lengths)
+    by_missing = {}
+    for number in np.unique(missing).tolist():
+        chosen = missing == number
+        sums = np.bincount(owners[chosen], 1 / ranks[chosen], len(block))
+        counts = np.bincount(owners[chosen], minlength=len(block))
+        mrr = 100 * float((sums[counts > 0] / counts[counts > 0]).mean())
+        by_missing[number] = MissingResult(mrr, int(chosen.sum()))
+    return StructureResult(
+        summarise(ranks, block.hard.offsets),
+        _interval(means),
+        summarise(rank_by_frequency(graph, block), block.hard.offsets),
+        num_edges(block.structure),
+        by_missing,
+        None if strict is None else summarise(strict, block.hard.offsets).mrr,
+        float(block.hard.lengths.mean()),
+    )
+
+
+def _average(
+    names: Sequence[str], results: Mapping[str, StructureResult], means: Mapping[str, Floats]
+) -> Average:
+    there = [name for name in names if name in results]
+    return Average(
+        there,
+        _mean_metrics([results[name].metrics for name in there]),
+        _interval(np.mean([means[name] for name in there], axis=0)),
+        _mean_metrics([results[name].frequency for name in there]),
+    )
+
+
+def _mean_metrics(metrics: Sequence[Metrics]) -> Metrics:
+    mrr, one, three, ten, counts = zip(*map(astuple, metrics), strict=True)
+    return Metrics(mean(mrr), mean(one), mean(three), mean(ten), sum(counts))
+
+
+def fit_counts(
+    model: QueryModel, graph: KnowledgeGraph, names: Sequence[str], seed: int = 0
+) -> CountEstimate | None:
+    """Fit an estimate of the number of answers on validation queries, if there are any edges."""
+    if not len(graph.splits["valid"]):
+        return None
+    valid = sample_queries(graph, dict.fromkeys(names, VALIDATION_QUERIES), "valid", seed=seed + 1)
+    samples = {
+        str(block.structure): (
+            uncertainty_of(model, block),
+            num_answers(graph, block, SET_VIEWS["valid"][1]),
+        )
+        for block in valid.blocks.values()
+        if len(block)
+    }
+    return CountEstimate.fit(samples) if samples else None
+
+
+def _measure_uncertainty(
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    split: str,
+    blocks: Mapping[str, QueryBlock],
+    results: Mapping[str, StructureResult],
+    seed: int,
+) -> dict[str, StructureResult]:
+    """Add what the embeddings say of the number of answers, for structures without a union."""
+    measured = [name for name in blocks if name in MEASURED]
+    estimate = fit_counts(model, graph, measured, seed) if measured else None
+    random = np.random.default_rng((seed, 4))
+    enriched = dict(results)
+    for name in measured:
+        block = blocks[name]
+        uncertainty = uncertainty_of(model, block)
+        counts = num_answers(graph, block, SET_VIEWS[split][1])
+        chosen = random.permutation(len(block))[:POINTS]
+        error = None
+        if estimate is not None:
+            error = count_error(estimate(block.structure, uncertainty), counts)
+        enriched[name] = replace(
+            results[name],
+            correlation=correlate(uncertainty, counts),
+            count_error=error,
+            points=[(float(uncertainty[row]), int(counts[row])) for row in chosen],
+        )
+    return enriched

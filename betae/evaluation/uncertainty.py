@@ -1,0 +1,188 @@
+"""What the size of an embedding tells: the number of answers, and whether there are any.
+
+The uncertainty of a query is the entropy of its Beta embedding, or the size of its box. The paper
+correlates it with the number of answers, and tells queries without answers from others by it. Here
+it is also turned into an estimate of that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from betae.edges import Ids, View
+from betae.evaluation.ranks import QUERIES_AT_ONCE, as_group
+from betae.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import embed_queries
+from betae.queries.ast import Entity, Query, nodes
+from betae.queries.files import QueryBlock
+from betae.queries.sample import read_structure, sample_queries
+from betae.queries.structures import NEGATION, is_open
+from betae.ragged import Ragged
+from betae.symbolic import answers_of_structure
+
+MEASURED = ("1p", "2p", "3p", "2i", "3i", "pi", "ip", *NEGATION)  # the paper's 12: no unions
+MORE_THAN = 5  # answers of the queries that are told from those without
+Floats = NDArray[np.float64]
+
+
+def uncertainty_of(model: QueryModel, block: QueryBlock) -> Floats:
+    """Return the uncertainty of every query; of a union, that of its most uncertain branch."""
+    pieces = [np.empty(0)]
+    with torch.no_grad():
+        for start in range(0, len(block), QUERIES_AT_ONCE):
+            rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(block)))
+            embedded = embed_queries(model, [as_group(block, rows)])
+            largest = -embedded.best(-model.uncertainty(embedded.sets))
+            pieces.append(largest.double().cpu().numpy())
+    return np.concatenate(pieces)
+
+
+def num_answers(graph: KnowledgeGraph, block: QueryBlock, view: View = "all") -> NDArray[np.int64]:
+    """Return how many answers each query has on the edges of a view."""
+    return answers_of_structure(graph.adjacency(view), block.structure, block.symbols).lengths
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Of uncertainty with the number of answers; NaN if either is the same everywhere."""
+
+    spearman: float
+    pearson: float
+
+
+def correlate(uncertainty: Floats, counts: NDArray[np.int64]) -> Correlation:
+    """Correlate uncertainty with the number of answers."""
+    if len(counts) < 2 or np.ptp(counts) == 0 or np.ptp(uncertainty) == 0:
+        return Correlation(float("nan"), float("nan"))
+    return Correlation(
+        float(stats.spearmanr(uncertainty, counts).statistic),
+        float(stats.pearsonr(uncertainty, counts).statistic),
+    )
+
+
+# ---- queries without answers ------------------------------------------------------------------
+
+
+def sample_empty(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) -> QueryBlock:
+    """Draw queries without an answer on any edge: entities and relations uniformly at random.
+
+    The block holds fewer than `count` if a hundred times as many draws do not give them.
+    """
+    structure = read_structure(name, graph)
+    random = np.random.default_rng((seed, 2))
+    limits = [
+        graph.num_entities if isinstance(node, Entity) else graph.num_relations
+        for node in nodes(structure)
+        if is_open(node)
+    ]
+    found = np.empty((0, len(limits)), dtype=np.int32)
+    for _ in range(100):
+        drawn = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
+        is_empty = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths == 0
+        found = np.unique(np.concatenate([found, drawn[is_empty]]), axis=0)
+        if len(found) >= count:
+            break
+    return _block(structure, random.permutation(found)[:count])
+
+
+def sample_answered(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) -> QueryBlock:
+    """Draw queries with more than 5 answers on all edges, as training queries are drawn.
+
+    The block holds fewer than `count` if ten times as many draws do not give them.
+    """
+    structure = read_structure(name, graph)
+    drawn = sample_queries(graph, {name: 10 * count}, "train", seed=seed).blocks[name].symbols
+    lengths = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths
+    return _block(structure, drawn[lengths > MORE_THAN][:count])
+
+
+def _block(structure: Query, symbols: Ids) -> QueryBlock:
+    none = Ragged.from_lengths(np.zeros(len(symbols), np.int64), np.empty(0, np.int32))
+    return QueryBlock(structure, symbols, none, none)
+
+
+@dataclass(frozen=True)
+class EmptyResult:
+    """How well uncertainty tells queries with more than 5 answers from those without any."""
+
+    roc_auc: float
+    num_empty: int
+    num_answered: int
+    curve: list[tuple[float, float]]  # (false, true) positive rates, a few dozen points
+
+
+def tell_empty(
+    model: QueryModel, graph: KnowledgeGraph, name: str, count: int, seed: int = 0
+) -> EmptyResult | None:
+    """Run the paper's test on `count` queries of each kind; None if the graph has none of one."""
+    empty, answered = (draw(graph, name, count, seed) for draw in (sample_empty, sample_answered))
+    if not len(empty) or not len(answered):
+        return None
+    return separate(uncertainty_of(model, answered), uncertainty_of(model, empty))
+
+
+def separate(positive: Floats, negative: Floats) -> EmptyResult:
+    """Return the area under the ROC curve of a score, and the curve."""
+    area = stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative))
+    thresholds = np.quantile(np.concatenate([positive, negative]), np.linspace(1, 0, 51))
+    curve = [
+        (float((negative >= threshold).mean()), float((positive >= threshold).mean()))
+        for threshold in thresholds
+    ]
+    return EmptyResult(float(area), len(negative), len(positive), [(0.0, 0.0), *curve])
+
+
+# ---- the number of answers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CountEstimate:
+    """ln(number of answers) as a line in the uncertainty: one for each structure that was fitted.
+
+    `lines` maps a structure's logic text to (intercept, slope); "" is for all others.
+    """
+
+    lines: dict[str, tuple[float, float]]
+
+    @classmethod
+    def fit(cls, samples: Mapping[str, tuple[Floats, NDArray[np.int64]]]) -> CountEstimate:
+        """Fit on the uncertainties and numbers of answers, at least 1, of some queries."""
+        uncertainties, counts = map(list, zip(*samples.values(), strict=True))
+        pooled = (np.concatenate(uncertainties), np.concatenate(counts))
+        return cls({text: _line(*pair) for text, pair in {**samples, "": pooled}.items()})
+
+    def __call__(self, structure: Query, uncertainty: Floats) -> Floats:
+        """Return the expected number of answers of queries of one structure."""
+        intercept, slope = self.lines.get(str(structure), self.lines[""])
+        return np.exp(np.clip(intercept + slope * uncertainty, 0, 20))
+
+
+def _line(uncertainty: Floats, counts: NDArray[np.int64]) -> tuple[float, float]:
+    logarithms = np.log(counts)
+    if len(counts) < 2 or np.ptp(uncertainty) == 0:
+        return float(logarithms.mean()), 0.0
+    line = stats.linregress(uncertainty, logarithms)
+    return float(line.intercept), float(line.slope)
+
+
+@dataclass(frozen=True)
+class CountError:
+    """Half of the estimates are within this factor of the number of answers."""
+
+    factor: float
+    factor_of_constant: float  # of one number for all queries of the structure, the best there is
+
+
+def count_error(estimates: Floats, counts: NDArray[np.int64]) -> CountError:
+    """Compare estimates with the numbers of answers, at least 1."""
+    logarithms = np.log(counts)
+    off = np.abs(np.log(estimates) - logarithms)
+    off_constant = np.abs(np.median(logarithms) - logarithms)
+    return CountError(float(np.exp(np.median(off))), float(np.exp(np.median(off_constant))))
