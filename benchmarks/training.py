@@ -26,6 +26,7 @@ from torch.distributions import Beta, kl_divergence
 from betae import KnowledgeGraph
 from betae.datasets.release import read_release
 from betae.models import BetaConfig, BetaE
+from betae.models.base import Attention
 from betae.queries.ast import Entity, Not, Project, Query
 from betae.queries.structures import fill
 from betae.training.config import TrainConfig
@@ -74,6 +75,7 @@ def measure_reference(graph: KnowledgeGraph, steps: int) -> float:
     config = TrainConfig()
     shape = BetaConfig(hidden=1600, projection="concatenated", bound="clamp")
     model = BetaE(graph.num_entities, graph.num_relations, shape)
+    model.attention = Attention(2 * shape.dim, 2 * shape.dim, shape.dim)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     streams = open_streams(graph, None, config)
     batches = [make_batch(step, streams, config, graph.num_entities) for step in range(steps)]

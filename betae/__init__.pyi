@@ -1,3 +1,5 @@
+from .answering.answerer import Answerer
+from .answering.results import Answer, Answers, Step
 from .datasets import read_release, world
 from .errors import (
     AmbiguousName,
@@ -43,6 +45,9 @@ __version__: str
 __all__ = [
     "AmbiguousName",
     "And",
+    "Answer",
+    "Answerer",
+    "Answers",
     "BetaConfig",
     "BetaE",
     "BetaeError",
@@ -63,6 +68,7 @@ __all__ = [
     "QueryModel",
     "QuerySet",
     "QuerySyntaxError",
+    "Step",
     "StoreError",
     "TrainConfig",
     "TrainResult",

@@ -409,8 +409,11 @@ def evaluate(
                     task, description=what, completed=done, total=total
                 ),
             )
+        if not evaluation.structures:
+            raise InvalidArgument(f"The model cannot do {', '.join(evaluation.cannot)}.")
         if is_writer:
-            path = save_evaluation(evaluation, run, queries.resolve().name)
+            suffix = "" if evaluation.queries["split"] == "test" else "-valid"
+            path = save_evaluation(evaluation, run, queries.resolve().name + suffix)
             if as_json:
                 print(json.dumps(evaluation.to_json()))
             else:
@@ -429,3 +432,68 @@ def report(
 
     write_report(runs, target, overwrite)
     _say(f"written to {target}: open {target / 'report.html'}")
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain\n\n"
+    "  betae answer run query.rq --only predicted -k 20 --format csv\n\n"
+    "  betae answer run --queries questions.txt --format jsonl\n\n"
+    "  echo '?X . capital(France, ?X)' | betae answer run --queries -"
+)
+def answer(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    question: Annotated[
+        str | None,
+        typer.Argument(help="Logic text, or a SPARQL SELECT, or a file that holds either."),
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option(help="A file of questions in logic text, one a line; - for stdin.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
+    only: Annotated[str | None, typer.Option(help="known or predicted.")] = None,
+    threshold: Annotated[float, typer.Option(help="Least probability.")] = 0.0,
+    union: Annotated[str, typer.Option(help="DNF or DM: how unions are taken.")] = "DNF",
+    edges: Annotated[
+        str, typer.Option(help="The facts that count as known: train, train+valid or all.")
+    ] = "train",
+    explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    form: Annotated[str, typer.Option("--format", help="table, jsonl or csv.")] = "table",
+    graph: Annotated[
+        Path | None, typer.Option(help="Folder of the graph, if it has moved since training.")
+    ] = None,
+) -> None:
+    """Answer a question: ranked entities, known or predicted, how sure, and why."""
+    from typing import Any, cast
+
+    from betae.answering.answerer import Answerer
+    from betae.answering.show import print_answers
+    from betae.checks import check_choice
+
+    check_choice("--format", form, ("table", "jsonl", "csv"))
+    if (question is None) == (queries is None):
+        raise InvalidArgument("Give a question, or --queries with a file of them.")
+    with err.status("Opening the run") as status:
+        answerer = Answerer.open(run, graph, cast(Any, edges), status.update)
+    lines = [question] if question is not None else _read_lines(cast(str, queries))
+    results = (
+        answerer.answer(
+            line,
+            k,
+            status=cast(Any, only),
+            threshold=threshold,
+            union=cast(Any, union),
+            explain=explain,
+        )
+        for line in lines
+    )
+    print_answers(results, form, out)
+
+
+def _read_lines(source: str) -> list[str]:
+    """Read the questions of a file, or of standard input; empty lines and # are left out."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{source} cannot be read: {error}.") from error
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]

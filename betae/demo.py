@@ -25,6 +25,7 @@ RECIPE = {  # about half a minute on two cores
     "model": {"dim": 64, "hidden": 128},
     "batch_size": 256,
     "candidates": 512,
+    "normalisation": 0.02,  # few dimensions, small distances
     "steps": 1000,
     "learning_rate": 2e-3,
     "validate_every": 250,

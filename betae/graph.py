@@ -182,7 +182,7 @@ class KnowledgeGraph:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
-        graph.folder = folder
+        graph.folder = folder.resolve()
         return graph
 
     @property

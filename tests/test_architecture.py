@@ -27,7 +27,7 @@ ORDER = [  # modules and rooms; a room's module may have a place of its own befo
     "evaluation",  # training validates with it
     "training",
     "index",
-    "answers",
+    "answering",
     "describe",
     "demo",
     "server",

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "docs/graphs.md", "docs/queries.md", "docs/models.md", "docs/training.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/graphs.md",
+    "docs/queries.md",
+    "docs/models.md",
+    "docs/training.md",
+    "docs/evaluation.md",
+    "docs/answers.md",
+]
 FACTS = """\
 Ada\tworks_at\tAcme Inc
 Bob\tworks_at\tAcme Inc
@@ -53,7 +61,12 @@ def test_commands_and_code_run(document, folder):
         for line in block.splitlines()
         if line.startswith("$ betae ")
     ]
-    if document in ("docs/queries.md", "docs/training.md"):
+    if document.removeprefix("docs/") in (
+        "queries.md",
+        "training.md",
+        "evaluation.md",
+        "answers.md",
+    ):
         commands.insert(0, "betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
     for command in commands:
         arguments = shlex.split(command, comments=True)

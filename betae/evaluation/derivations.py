@@ -1,8 +1,9 @@
 """How many edges an answer lacks: the fewest missing ones among all its derivations.
 
-A hard answer needs at least one edge that the smaller graph does not have. How many it needs says
-how hard it is: a derivation gives every variable an entity, and the best one uses the fewest edges
-that only the larger graph has. A complement uses no edge.
+A hard answer needs at least one edge that the smaller graph does not have (unless a complement
+stands within a complement). How many it needs says how hard it is: a derivation gives every
+variable an entity, and the best one uses the fewest edges that only the larger graph has. A
+complement uses no edge.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from betae.edges import Adjacency
+from betae.edges import Adjacency, Ids
 from betae.graph import KnowledgeGraph
 from betae.kernels import ENTITY, FIXED, NOT, OR, PROJECT, Edges, compile_program, find_pair
-from betae.queries.ast import Entity, Not, Project, Query
+from betae.queries.ast import Entity, Not, Or, Project, Query
 from betae.queries.files import SET_VIEWS, QueryBlock
-from betae.queries.rewrite import dnf_branches, to_dnf
-from betae.queries.structures import fill, num_symbols, open_columns
+from betae.queries.rewrite import to_dnf
+from betae.queries.structures import fill, open_columns
 
 ABSENT = 255  # the cost of what is no member
 AT_ONCE = 256  # queries that a thread takes
 
 
-def num_edges(query: Query) -> int:
+def normal_form(structure: Query) -> Query:
+    """Return the disjunctive normal form of a structure, with columns of symbols for its names."""
+    opened, columns = open_columns(structure)
+    return to_dnf(fill(opened, range(len(columns))))
+
+
+def num_edges(structure: Query) -> int:
     """Return the most edges that a derivation of an answer uses."""
 
     def count(node: Query) -> int:
@@ -37,23 +44,29 @@ def num_edges(query: Query) -> int:
                 return 1 + count(operand)
         return sum(map(count, node.operands))
 
-    return max(map(count, dnf_branches(fill(query, range(num_symbols(query))))))
+    form = normal_form(structure)
+    return max(map(count, form.operands if isinstance(form, Or) else (form,)))
 
 
-def missing_edges(graph: KnowledgeGraph, block: QueryBlock, split: str) -> NDArray[np.int64]:
-    """Return, for every hard answer of a block, the missing edges of its best derivation."""
-    smaller, larger = (graph.adjacency(view) for view in SET_VIEWS[split])
-    is_missing, edges = _is_missing(smaller, larger), Edges.of(larger)
-    structure, columns = open_columns(block.structure)
-    symbols = np.stack(
+def all_symbols(block: QueryBlock) -> Ids:
+    """Return the symbols of a block, and those that are fixed in its structure, as columns."""
+    _, columns = open_columns(block.structure)
+    return np.stack(
         [
             np.full(len(block), name, np.int32) if is_fixed else block.symbols[:, name]
             for is_fixed, name in columns
         ],
         axis=1,
     )
+
+
+def missing_edges(graph: KnowledgeGraph, block: QueryBlock, split: str) -> NDArray[np.int64]:
+    """Return, for every hard answer of a block, the missing edges of its best derivation."""
+    smaller, larger = (graph.adjacency(view) for view in SET_VIEWS[split])
+    is_missing, edges = _is_missing(smaller, larger), Edges.of(larger)
+    symbols = all_symbols(block)
     # In normal form complements are of conjuncts only, so that none hides a cost.
-    program = compile_program(to_dnf(fill(structure, range(symbols.shape[1]))))
+    program = compile_program(normal_form(block.structure))
     costs = np.empty(len(block.hard.values), dtype=np.int64)
 
     def run(start: int) -> None:

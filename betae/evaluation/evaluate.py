@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 from betae import processes
+from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.derivations import missing_edges, num_edges
+from betae.evaluation.derivations import missing_edges, normal_form, num_edges
 from betae.evaluation.ranks import (
     Metrics,
     distances_of,
@@ -47,9 +48,8 @@ from betae.models.base import QueryModel
 from betae.models.execute import SCORES_AT_ONCE, Union
 from betae.queries.ast import Or, nodes
 from betae.queries.files import SET_VIEWS, QueryBlock, QuerySet
-from betae.queries.rewrite import to_dnf
 from betae.queries.sample import sample_queries
-from betae.queries.structures import EPFO, NEGATION, fill, has_negation, num_symbols
+from betae.queries.structures import EPFO, NEGATION, has_negation
 from betae.symbolic import answers_of_structure
 
 RESAMPLES = 1000  # of the bootstrap
@@ -135,7 +135,14 @@ def evaluate(
     `progress` is told what is being done, how much of it is done, and how much there is.
     """
     start = time.monotonic()
+    check_positive("empty_queries", empty_queries, whole=True, or_zero=True)
     queries.check_graph(graph)
+    if (model.num_entities, model.num_relations) != (graph.num_entities, graph.num_relations):
+        raise InvalidArgument(
+            f"The model has {model.num_entities:,} entities and {model.num_relations:,} directed "
+            f"relations, the graph {graph.num_entities:,} and {graph.num_relations:,}: "
+            "it was trained on another graph."
+        )
     if queries.split == "train":
         raise InvalidArgument("Evaluation needs a query set for valid or test, not for train.")
     blocks = {name: _with_hard(block) for name, block in queries.blocks.items()}
@@ -147,10 +154,10 @@ def evaluate(
     with torch.no_grad():
         table = model.table()
     work = [
-        (name + (DE_MORGAN if union == "DM" else ""), block, union)
+        (label, block, union)
         for name, block in can.items()
-        for union in _unions(model, block)
-        if union == "DNF" or name + DE_MORGAN not in blocks
+        for label, union in _unions(model, name, block)
+        if label == name or label not in blocks
     ]
     results: dict[str, StructureResult] = {}
     means: dict[str, Floats] = {}  # of the resamples
@@ -202,16 +209,13 @@ def _can(model: QueryModel, block: QueryBlock) -> bool:
     return model.has_complement or not has_negation(block.structure)
 
 
-def _unions(model: QueryModel, block: QueryBlock) -> list[Union]:
-    """Return the ways to take a union that make a difference for these queries."""
-    has_union = any(isinstance(node, Or) for node in nodes(block.structure))
-    return ["DNF", "DM"] if has_union and model.has_complement else ["DNF"]
-
-
-def _negates(block: QueryBlock) -> bool:
-    """Tell whether a complement remains when unions in De Morgan form are unions again."""
-    structure = block.structure
-    return has_negation(to_dnf(fill(structure, range(num_symbols(structure)))))
+def _unions(model: QueryModel, name: str, block: QueryBlock) -> list[tuple[str, Union]]:
+    """Return the ways to take a union that make a difference, each with a name."""
+    if any(isinstance(node, Or) for node in nodes(block.structure)):
+        forms: list[tuple[str, Union]] = [(name, "DNF"), (name + DE_MORGAN, "DM")]
+        return forms if model.has_complement else forms[:1]
+    is_written_so = any(isinstance(node, Or) for node in nodes(normal_form(block.structure)))
+    return [(name, "DM" if is_written_so else "DNF")]
 
 
 def _rank(
@@ -228,7 +232,7 @@ def _rank(
     negate, by the strict one; each process its part of the queries.
     """
     readings = [block]
-    if _negates(block):
+    if has_negation(normal_form(block.structure)):
         larger = graph.adjacency(SET_VIEWS[split][1])
         answers = answers_of_structure(larger, block.structure, block.symbols)
         readings.append(replace(block, easy=answers))
@@ -238,7 +242,7 @@ def _rank(
     for rows, distances in distances_of(model, table, parts[0], union, scores_at_once):
         for part, ranks in zip(parts, pieces, strict=True):
             ranks.append(rank_rows(distances, part.take(rows)))
-        tell((int(rows[-1]) + 1) * processes.world_size())
+        tell(min(len(block), (int(rows[-1]) + 1) * processes.world_size()))
     is_mine = np.isin(np.repeat(np.arange(len(block)), block.hard.lengths), mine)
     everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
     for row, ranks in enumerate(pieces):

@@ -50,11 +50,14 @@ def _draw_mrr(evaluations: Sequence[dict[str, Any]]) -> str:
 def _draw_points(evaluations: Sequence[dict[str, Any]]) -> str:
     from matplotlib import pyplot
 
-    names = [
-        name
-        for name in evaluations[0]["structures"]
-        if any(each["structures"].get(name, {}).get("points") for each in evaluations)
-    ]
+    names = list(
+        dict.fromkeys(
+            name
+            for each in evaluations
+            for name, result in each["structures"].items()
+            if result.get("points")
+        )
+    )
     columns = min(4, max(1, len(names)))
     rows = -(-len(names) // columns)
     figure, grid = pyplot.subplots(
@@ -66,7 +69,8 @@ def _draw_points(evaluations: Sequence[dict[str, Any]]) -> str:
             continue
         for each in evaluations:
             points = each["structures"].get(names[place], {}).get("points") or []
-            axes.scatter(*zip(*points, strict=True), s=4, alpha=0.5, label=each["run"])
+            x, y = [x for x, _ in points], [y for _, y in points]
+            axes.scatter(x, y, s=4, alpha=0.5, label=each["run"])
         axes.set(title=names[place], yscale="log")
     grid[0, 0].legend(fontsize="x-small")
     figure.supxlabel("uncertainty of the query")
@@ -77,6 +81,7 @@ def _draw_points(evaluations: Sequence[dict[str, Any]]) -> str:
 def _draw_curves(evaluations: Sequence[dict[str, Any]]) -> str:
     from matplotlib import pyplot
 
+    evaluations = [each for each in evaluations if each["empty"]]
     figure, grid = pyplot.subplots(
         1,
         len(evaluations),

@@ -7,14 +7,16 @@ its plots, `report.json`, and `report.html`, one page that holds everything.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape as escape_markup
 from rich.table import Table as RichTable
 
 from betae.errors import StoreError
@@ -29,6 +31,7 @@ COLUMNS = (  # the paper's order, then the negation structures
     *(*NEGATION, "negation"),
 )
 GEOMETRY_NAMES = {"beta": "BetaE", "box": "Query2Box", "vector": "GQE"}
+PAPERS_ROWS = [f"paper's {model}" for model in GEOMETRY_NAMES.values()]
 METRICS = {"mrr": "MRR", "hits_at_1": "H@1", "hits_at_3": "H@3", "hits_at_10": "H@10"}
 PROTOCOL = (
     "Every hard answer is ranked against all entities that are no answers; entities at the same "
@@ -42,6 +45,7 @@ EASY = (
 )
 
 
+KEYS = {"run", "name", *(part.name for part in fields(Evaluation))}
 Content = dict[str, Any]  # an evaluation, or a part of one, as it is on disk
 Row = tuple[str, Sequence[Any]]
 
@@ -77,9 +81,12 @@ def read_evaluations(runs: Iterable[Path | str]) -> list[Content]:
             raise StoreError(f"{run} has no evaluation. Make one: betae eval {run} --queries SET.")
         for path in paths:
             try:
-                found.append(json.loads(path.read_text(encoding="utf-8")))
+                content = json.loads(path.read_text(encoding="utf-8"))
+                if not isinstance(content, dict) or not content.keys() >= KEYS:
+                    raise ValueError("it is not an evaluation")
             except ValueError as error:
                 raise StoreError(f"{path} is damaged: {error}.") from error
+            found.append(content)
     return found
 
 
@@ -90,7 +97,8 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
     evaluations = read_evaluations(runs)
     sections: dict[str, list[Content]] = defaultdict(list)
     for evaluation in evaluations:
-        key = f"{evaluation['name']} {evaluation['graph']['fingerprint']}"
+        what = [evaluation["name"], evaluation["graph"], evaluation["queries"]]
+        key = json.dumps(what, sort_keys=True)
         sections[key].append(evaluation)
     markdown, html = ["# Evaluation", PROTOCOL], [f"<p>{escape(PROTOCOL)}</p>"]
     with writing_folder(Path(target), overwrite) as partial:
@@ -98,7 +106,7 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
             heading, description = members[0]["name"], describe_queries(members[0])
             tables = make_tables(members)
             plots = draw_plots(members)
-            markdown += [f"## {heading}", description, *map(to_markdown, tables)]
+            markdown += [f"## {_escape_markdown(heading)}", description, *map(to_markdown, tables)]
             html += [f"<h2>{escape(heading)}</h2><p>{escape(description)}</p>"]
             html += [*map(to_html, tables), *plots.values()]
             for name, svg in plots.items():
@@ -132,15 +140,21 @@ def draw_summary(evaluation: Content) -> RichTable:
     table = RichTable(box=None, padding=(0, 1), title=describe_queries(evaluation))
     table.title_justify = "left"
     table.add_column("")
-    shown = {head: cells for head, cells in columns.items() if cells and any(cells)}
+    shown = {
+        head: cells
+        for head, cells in columns.items()
+        if cells and any(cell is not None for cell in cells)
+    }
     for head in shown:
         table.add_column(head, justify="right", no_wrap=True)
     for row, name in enumerate(names):
         digits = {"Spearman": 2, "ROC-AUC": 2}
         cells = [_text(cells[row], digits.get(head, 1)) for head, cells in shown.items()]
-        table.add_row(name, *cells, style="bold" if name in evaluation["averages"] else None)
+        table.add_row(
+            escape_markup(name), *cells, style="bold" if name in evaluation["averages"] else None
+        )
     if evaluation["cannot"]:
-        table.caption = f"The model cannot do {', '.join(evaluation['cannot'])}."
+        table.caption = escape_markup(f"The model cannot do {', '.join(evaluation['cannot'])}.")
     return table
 
 
@@ -187,7 +201,7 @@ def _paper_rows(evaluation: Content, metric: str, columns: Sequence[str]) -> lis
         if (row["metric"], row["queries"]) == (metric, kind) and row["dataset"] == paper_dataset(
             evaluation
         ):
-            average = "negation" if row["table"] == "negation" else "EPFO"
+            average = {"negation": "negation", "empty": "all"}.get(row["table"], "EPFO")
             values = {average if k == "average" else k: v for k, v in row["values"].items()}
             by_model[row["model"]] |= values
     return [
@@ -221,7 +235,7 @@ def _trim(table: Table) -> Table:
     kept = [
         place
         for place in range(len(table.columns))
-        if any(cells[place] is not None for label, cells in table.rows if "paper" not in label)
+        if any(cells[place] is not None for label, cells in table.rows if label not in PAPERS_ROWS)
     ]
     rows = [(label, [cells[place] for place in kept]) for label, cells in table.rows]
     return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
@@ -356,14 +370,18 @@ def _text(cell: float | str | None, digits: int) -> str:
 def to_markdown(table: Table) -> str:
     """Write a table as Markdown."""
     lines = [
-        f"### {table.title}\n",
-        f"| | {' | '.join(table.columns)} |",
+        f"### {_escape_markdown(table.title)}\n",
+        f"| | {' | '.join(map(_escape_markdown, table.columns))} |",
         "|---" + "|---:" * len(table.columns) + "|",
     ]
     for label, cells in table.rows:
         texts = [_text(cell, table.digits) for cell in cells]
-        lines.append(f"| {label} | {' | '.join(texts)} |")
-    return "\n".join([*lines, *(f"\n{note}" for note in table.notes)])
+        lines.append(f"| {_escape_markdown(label)} | {' | '.join(texts)} |")
+    return "\n".join([*lines, *(f"\n{_escape_markdown(note)}" for note in table.notes)])
+
+
+def _escape_markdown(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>&|])", r"\\\1", text)
 
 
 def to_html(table: Table) -> str:

@@ -184,5 +184,7 @@ def count_error(estimates: Floats, counts: NDArray[np.int64]) -> CountError:
     """Compare estimates with the numbers of answers, at least 1."""
     logarithms = np.log(counts)
     off = np.abs(np.log(estimates) - logarithms)
-    off_constant = np.abs(np.median(logarithms) - logarithms)
-    return CountError(float(np.exp(np.median(off))), float(np.exp(np.median(off_constant))))
+    # The best single number is in the middle of the shortest interval with half of the truths.
+    ordered, half = np.sort(logarithms), len(logarithms) // 2
+    shortest = np.min(ordered[half:] - ordered[: len(ordered) - half])
+    return CountError(float(np.exp(np.median(off))), float(np.exp(shortest / 2)))

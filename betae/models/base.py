@@ -82,10 +82,10 @@ class Attention(nn.Module):
     Two layers score every branch by itself, so the weights follow the branches in any order.
     """
 
-    def __init__(self, width: int, dim: int):
+    def __init__(self, width: int, hidden: int, dim: int):
         super().__init__()
-        self.hidden = nn.Linear(width, width)
-        self.score = nn.Linear(width, dim)
+        self.hidden = nn.Linear(width, hidden)
+        self.score = nn.Linear(hidden, dim)
 
     def forward(self, branches: Tensor) -> Tensor:
         """Return the weights: (n, num_branches, width) -> (n, num_branches, dim)."""

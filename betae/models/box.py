@@ -49,7 +49,7 @@ class Query2Box(QueryModel):
         self.entities = nn.Parameter(torch.empty(num_entities, dim).uniform_(-span, span))
         self.centres = nn.Parameter(torch.empty(num_relations, dim).uniform_(-span, span))
         self.offsets = nn.Parameter(torch.empty(num_relations, dim).uniform_(0, span))
-        self.attention = Attention(dim, dim)
+        self.attention = Attention(dim, dim, dim)
         self.gate_hidden, self.gate = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def relation_tables(self) -> tuple[str, ...]:

@@ -160,18 +160,18 @@ def _features_backward(params, grad_features, grad_offset, grad_params):  # type
 def features(params: Floats) -> tuple[Floats, Floats]:
     """Return psi(a+b) - psi(a) | psi(a+b) - psi(b), (n, 2 dim), and sum ln B(a, b), (n,)."""
     outputs = np.empty_like(params), np.empty(len(params), dtype=np.float32)
-    _in_threads(_features, params, *outputs)
+    in_threads(_features, params, *outputs)
     return outputs
 
 
 def features_backward(params: Floats, grad_features: Floats, grad_offset: Floats) -> Floats:
     """Return the gradient by the parameters, given those of the features and of the offset."""
     output = np.empty_like(params)
-    _in_threads(_features_backward, params, grad_features, grad_offset, output)
+    in_threads(_features_backward, params, grad_features, grad_offset, output)
     return output
 
 
-def _in_threads(kernel: Callable[..., None], *arrays: Floats) -> None:
+def in_threads(kernel: Callable[..., None], *arrays: NDArray[Any]) -> None:
     """Run a kernel on blocks of rows of all arrays."""
     num_rows, num_threads = len(arrays[0]), os.cpu_count() or 1
     if num_rows < 64 * num_threads:

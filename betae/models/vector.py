@@ -41,7 +41,7 @@ class GQE(QueryModel):
         span = self.config.span
         self.entities = nn.Parameter(torch.empty(num_entities, self.dim).uniform_(-span, span))
         self.relations = nn.Parameter(torch.empty(num_relations, self.dim).uniform_(-span, span))
-        self.attention = Attention(self.dim, self.dim)
+        self.attention = Attention(self.dim, self.dim, self.dim)
 
     def relation_tables(self) -> tuple[str, ...]:
         """Return the parameters with a row for each relation."""

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from betae.checks import check_choice
 from betae.datasets.release import read_pickle
 from betae.edges import Ids, View
 from betae.errors import InvalidArgument
@@ -174,6 +175,12 @@ def read_release_queries(
             easy_answers,
             Ragged.from_rows([sorted(hard.get(query, ())) for query in queries]),
         )
+    ids = np.concatenate([t.values for b in blocks.values() for t in (b.easy, b.hard)])
+    if len(ids) and not 0 <= ids.min() <= ids.max() < graph.num_entities:
+        raise InvalidArgument(
+            f"{folder} has an answer with the id {ids.max()}, but the graph has "
+            f"{graph.num_entities:,} entities: they belong to another graph."
+        )
     origin = {
         "source": f"release, {folder.name}",
         "kind": "query2box" if easy is None else "betae",  # whose release
@@ -184,6 +191,7 @@ def read_release_queries(
 def open_queries(graph: KnowledgeGraph, folder: Path | str, split: str = "test") -> QuerySet:
     """Open a query set, in its own format or as the release's pickles for `split`."""
     folder = Path(folder)
+    check_choice("split", split, SET_VIEWS)
     if (folder / f"{split}-queries.pkl").is_file():
         return read_release_queries(graph, folder, split)
     queries = QuerySet.open(folder)

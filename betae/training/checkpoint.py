@@ -138,7 +138,7 @@ def open_graph(run: Path, folder: Path | None = None) -> KnowledgeGraph:
     if folder is None:
         try:
             folder = run / json.loads((run / GRAPH).read_text(encoding="utf-8"))["folder"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{run} does not say where its graph is: give --graph.") from error
         if not folder.is_dir():
             raise StoreError(

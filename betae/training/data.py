@@ -159,6 +159,7 @@ class Batch:
     negatives: Tensor  # (B, negatives): columns that are no answers; margin loss only
     weights: Tensor  # (B,): 1 / sqrt(4 + number of answers), with mean 1; margin loss only
     positions: dict[str, Position]  # of the streams, after this batch
+    num_entities: int  # of the graph
 
     def __len__(self) -> int:
         return len(self.positive)
@@ -215,6 +216,7 @@ def make_batch(
         torch.from_numpy(column[negatives]).long(),
         torch.from_numpy((weights / weights.mean()).astype(np.float32)),
         {name: stream.position() for name, stream in streams.items()},
+        num_entities,
     )
 
 

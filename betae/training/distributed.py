@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -24,15 +26,13 @@ def share_of(batch: Batch) -> Batch:
         rows.append(group.positions[mine])
         start += len(mine)
     chosen = torch.cat(rows)
-    return Batch(
-        batch.step,
-        [group for group in groups if len(group.positions)],
-        batch.candidates,
-        batch.is_answer[chosen],
-        batch.positive[chosen],
-        batch.negatives[chosen],
-        batch.weights[chosen],
-        batch.positions,
+    return replace(
+        batch,
+        groups=[group for group in groups if len(group.positions)],
+        is_answer=batch.is_answer[chosen],
+        positive=batch.positive[chosen],
+        negatives=batch.negatives[chosen],
+        weights=batch.weights[chosen],
     )
 
 

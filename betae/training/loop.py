@@ -237,6 +237,8 @@ def _start(
     optimizer.restore({k: v for k, v in tensors.items() if not k.startswith("loss.")})
     if processes.rank() == 0:
         cut_metrics(run, progress.step)
+        if graph.folder is not None:
+            save_place_of(graph, run)
     return progress
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+from betae import processes
 from betae.training.config import TrainConfig
 from betae.training.data import Batch
 
@@ -16,50 +18,80 @@ from betae.training.data import Batch
 class SoftmaxLoss(nn.Module):
     """Each answer among the candidates against all the candidates that are no answers.
 
-    With scores s = -scale * distance, an answer costs ln(1 + sum_n exp(s_n - s_answer)) over the
-    non-answers n: the softmax of the filtered ranking that is reported. A query costs the mean over
-    its answers. With all entities as candidates this is 1-vs-all. The scale is learned.
+    With scores s = offset - scale * distance, an answer costs ln(1 + sum_n exp(s_n - s_answer))
+    over the non-answers n: the softmax of the filtered ranking that is reported. A query costs the
+    mean over its answers. With all entities as candidates this is 1-vs-all.
+
+    That does not change when a constant is added to all distances of a query, so a distance would
+    mean something else in every query, and the branches of a union could not be compared. Hence a
+    second cost, the square of ln(sum of exp(s) over all entities / number of answers): exp(s) is
+    then as much as to say "is an answer". It also ties the entropy of a query to its number of
+    answers. The entities that are no candidates are stood for by the candidates that are no
+    answers. Scale and offset are learned; the offset starts one below where the second cost of
+    the first batch is smallest (there its gradient would be nothing but rounding errors).
     """
 
     def __init__(self, config: TrainConfig):
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(config.scale).log())
+        self.offset = nn.Parameter(torch.tensor(math.nan))  # not yet known
+        self.normalisation = config.normalisation
 
     def forward(self, distances: Tensor, batch: Batch) -> Tensor:
         """Return the loss of every query, (B,)."""
-        costs: Tensor = _SoftmaxCosts.apply(distances, self.log_scale.exp(), batch.is_answer)  # type: ignore[no-untyped-call]
+        rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few beside the others
+        counts = torch.bincount(rows, minlength=len(distances))
+        total, answers = _split(distances, self.log_scale.exp(), batch.is_answer, rows, columns)
+        zeros = torch.zeros_like(total)
+        costs = zeros.index_add(0, rows, softplus(total[rows] - answers)) / counts
+        if self.normalisation:
+            largest = zeros.scatter_reduce(0, rows, answers.detach(), "amax", include_self=False)
+            sums = zeros.index_add(0, rows, torch.exp(answers - largest[rows]))
+            weight = math.log(batch.num_entities / distances.shape[1])
+            everything = torch.logaddexp(total + weight, sums.log() + largest)
+            excess = everything - counts.log()
+            if self.offset.isnan():
+                sums = torch.stack([excess.detach().sum(), excess.new_tensor(len(excess))])
+                total_excess, number = processes.sum_over_processes(sums).tolist()
+                nn.init.constant_(self.offset, -total_excess / number - 1)
+            costs = costs + self.normalisation * (self.offset + excess) ** 2
         return costs
 
 
-class _SoftmaxCosts(torch.autograd.Function):
-    """The costs with their gradient in closed form, in half the passes over (B, C).
+class _Split(torch.autograd.Function):
+    """(distances, scale) -> ln sum exp(s) over the non-answers, (B,), and s of the answers.
 
-    With t = ln sum_n exp(s_n), an answer's slope is -sigma(t - s_answer), and the non-answers
-    share the opposite of it in proportion to exp(s_n).
+    s = -scale * distance. With its gradient in closed form: a third of the passes over (B, C).
     """
 
     @staticmethod
-    def forward(ctx: Any, distances: Tensor, scale: Tensor, is_answer: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, distances: Tensor, scale: Tensor, is_answer: Tensor, rows: Tensor, columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
         scores = -scale * distances
-        rows, columns = is_answer.nonzero(as_tuple=True)  # few beside the others
         answers = scores[rows, columns]
         scores.masked_fill_(is_answer, float("-inf"))
         # Where all candidates are answers the sum is empty; a finite number for its logarithm.
         total = scores.logsumexp(dim=1).clamp(min=torch.finfo(scores.dtype).min)
-        behind, weights = total[rows] - answers, 1 / is_answer.sum(dim=1)[rows]
-        slopes = weights * torch.sigmoid(behind)
-        zeros = torch.zeros_like(total)
-        gradient = scores.sub_(total.unsqueeze(1)).exp_()
-        gradient.mul_(zeros.index_add(0, rows, slopes).unsqueeze(1))
-        gradient[rows, columns] = -slopes
-        ctx.save_for_backward(scale, gradient, torch.linalg.vecdot(gradient, distances))
-        return zeros.index_add(0, rows, weights * softplus(behind))
+        shares = scores.sub_(total.unsqueeze(1)).exp_()
+        ctx.save_for_backward(distances, scale, shares, rows, columns)
+        return total, answers
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        scale, gradient, by_scale = ctx.saved_tensors
-        return gradient * (-scale * grad).unsqueeze(1), -(by_scale @ grad), None
+    def backward(
+        ctx: Any, grad_total: Tensor, grad_answers: Tensor
+    ) -> tuple[Tensor, Tensor, None, None, None]:
+        distances, scale, shares, rows, columns = ctx.saved_tensors
+        gradient = shares * grad_total.unsqueeze(1)
+        gradient[rows, columns] = grad_answers
+        by_scale = -torch.linalg.vecdot(gradient, distances).sum()
+        return gradient.mul_(-scale), by_scale, None, None, None
+
+
+def _split(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor] = _Split.apply(*inputs)  # type: ignore[no-untyped-call]
+    return outputs
 
 
 class MarginLoss(nn.Module):

@@ -6,10 +6,14 @@ its moments; here the gradient of the table is sparse and only its rows are upda
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from betae.models.base import QueryModel
+from betae.models.special import in_threads
 from betae.training.config import TrainConfig
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -57,15 +61,16 @@ class Optimizer:
         gradient = self.entities.grad
         assert gradient is not None
         gradient = gradient.coalesce()
-        rows, values = gradient.indices()[0], gradient.values()
-        first = self.first[rows].lerp_(values, 1 - BETAS[0])
-        second = self.second[rows].mul_(BETAS[1]).addcmul_(values, values, value=1 - BETAS[1])
-        self.first[rows], self.second[rows] = first, second
         correction_1 = 1 - BETAS[0] ** self.num_steps
         correction_2 = 1 - BETAS[1] ** self.num_steps
-        scale = second.div_(correction_2).sqrt_().add_(EPSILON)
-        change = first.div_(scale).mul_(-self.rates[1] * factor / correction_1)
-        self.entities.index_add_(0, rows, change)
+        step_rows = step_rows_compiled if self.entities.is_cpu else step_rows_anywhere
+        step_rows(
+            gradient.indices()[0],
+            gradient.values(),
+            (self.entities, self.first, self.second),
+            self.rates[1] * factor / correction_1,
+            correction_2,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that is needed to go on, by name."""
@@ -89,6 +94,48 @@ class Optimizer:
             state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
             if state:
                 self.dense.state[parameter] = state
+
+
+Tables = tuple[Tensor, Tensor, Tensor]  # what is learned, and the means of gradients and squares
+
+
+def step_rows_anywhere(
+    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float
+) -> None:
+    """Take Adam's step for some rows of a table, distinct, on any device."""
+    table, first, second = tables
+    new_first = first[rows].lerp_(gradients, 1 - BETAS[0])
+    new_second = second[rows].mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
+    first[rows], second[rows] = new_first, new_second
+    scale = new_second.div_(correction).sqrt_().add_(EPSILON)
+    table.index_add_(0, rows, new_first.div_(scale).mul_(-rate))
+
+
+def step_rows_compiled(
+    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float
+) -> None:
+    """Do the same on a CPU in one pass instead of twelve."""
+    table, first, second = (tensor.detach().numpy() for tensor in tables)
+
+    def step(rows: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        _step_rows(rows, gradients, table, first, second, rate, 1 / correction)
+
+    in_threads(step, rows.numpy(), gradients.numpy())
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+def _step_rows(rows, gradients, table, first, second, rate, boost):  # type: ignore[no-untyped-def]
+    rate, boost, epsilon = np.float32(rate), np.float32(boost), np.float32(EPSILON)
+    share_1, beta_2 = np.float32(1 - BETAS[0]), np.float32(BETAS[1])
+    share_2 = np.float32(1 - BETAS[1])
+    for i in range(len(rows)):
+        row = rows[i]
+        gradient, weights, m, v = gradients[i], table[row], first[row], second[row]
+        for j in range(len(gradient)):
+            g = gradient[j]
+            m[j] += share_1 * (g - m[j])
+            v[j] = beta_2 * v[j] + share_2 * g * g
+            weights[j] -= rate * m[j] / (np.sqrt(v[j] * boost) + epsilon)
 
 
 def rate_factor(step: int, progress: float, warmup: int) -> float:

@@ -138,7 +138,7 @@ def test_weights_that_are_not_finite(number, tmp_path):
 
 def test_a_dim_that_does_not_match_the_weights(folder):
     edit_manifest(folder, lambda manifest: manifest["config"].update(dim=7))
-    with pytest.raises(StoreError, match=r"\(8,\) in the weights, but \(14,\).*dim 7") as info:
+    with pytest.raises(StoreError, match=r"\(4,\) in the weights, but \(7,\).*dim 7") as info:
         load_model(folder)
     assert str(folder) in str(info.value)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from betae.models.execute import embed_queries
 from betae.models.files import build_model
@@ -27,11 +28,13 @@ def batch_of(is_answer, positive=None, negatives=None, weights=None):
         torch.tensor(negatives or [[0]] * number),
         torch.tensor(weights or [1.0] * number),
         {},
+        3 * num_candidates,
     )
 
 
-def slow_softmax(distances, scale, is_answer):
-    """By the words: each answer against all non-answers, the mean over the answers."""
+def slow_softmax(distances, scale, is_answer, offset, weight, times):
+    """By the words: each answer against all non-answers, the mean over the answers; and the sum
+    over all entities, `times` for each candidate that is no answer, against their number."""
     costs = []
     for row, marks in zip(distances, is_answer, strict=True):
         of_answers = []
@@ -43,7 +46,11 @@ def slow_softmax(distances, scale, is_answer):
                     if not other_is_one:
                         below = below + (-scale * other).exp()
                 of_answers.append(-(top / below).log())
-        costs.append(sum(of_answers) / len(of_answers))
+        scores = (offset - scale * row).exp()
+        pairs = zip(scores, marks, strict=True)
+        everything = sum(score * (1 if is_one else times) for score, is_one in pairs)
+        normalisation = (everything / sum(marks)).log() ** 2
+        costs.append(sum(of_answers) / len(of_answers) + weight * normalisation)
     return torch.stack(costs)
 
 
@@ -74,23 +81,27 @@ def softmax_cases(draw):
 
 
 @examples(150)
-@given(softmax_cases())
-def test_softmax_equals_the_loops(case):
+@given(softmax_cases(), st.sampled_from([0.0, 0.3]))
+def test_softmax_equals_the_loops(case, weight):
     is_answer, rows, scale = case
-    loss = SoftmaxLoss(small_config(scale=scale))
+    loss = SoftmaxLoss(small_config(scale=scale, normalisation=weight))
+    nn.init.constant_(loss.offset, 0.7)
     distances = torch.tensor(rows, requires_grad=True)
     costs = loss(distances, batch_of(is_answer))
     costs.sum().backward()
     exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
     log_scale = torch.tensor(scale, dtype=torch.float64).log().requires_grad_()
-    expected = slow_softmax(exact, log_scale.exp(), is_answer)
+    offset = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    expected = slow_softmax(exact, log_scale.exp(), is_answer, offset, weight, 3)
     expected.sum().backward()
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(costs.double(), expected, **close)
     gradient = torch.zeros_like(exact) if exact.grad is None else exact.grad
     torch.testing.assert_close(distances.grad.double(), gradient, **close)
     scale_gradient = 0.0 if log_scale.grad is None else float(log_scale.grad)
-    assert float(loss.log_scale.grad) == pytest.approx(scale_gradient, rel=1e-4, abs=1e-4)
+    assert float(loss.log_scale.grad) == pytest.approx(scale_gradient, rel=1e-3, abs=1e-3)
+    if weight:
+        assert float(loss.offset.grad) == pytest.approx(float(offset.grad), rel=1e-4, abs=1e-4)
 
 
 @examples(150)
@@ -128,7 +139,7 @@ def test_margin_equals_the_loops(data):
 def test_softmax_by_hand():
     """Answers at 0 and ln 3 with scale 1, non-answers at 0 and 0."""
     distances = torch.tensor([[0.0, math.log(3), 0.0, 0.0]])
-    loss = SoftmaxLoss(small_config(scale=1.0))
+    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=0.0))
     cost = loss(distances, batch_of([[True, True, False, False]]))
     expected = (math.log(1 + 2) + math.log(1 + 2 * 3)) / 2
     assert float(cost.detach()) == pytest.approx(expected)
@@ -141,9 +152,31 @@ def test_margin_by_hand():
     assert float(cost) == pytest.approx(0.5 * math.log(2))
 
 
+def test_normalisation_by_hand():
+    """Of 6 entities 2 are candidates; exp(s) is 1 for the answer and 2 for the other: 1 + 3 * 2."""
+    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=0.5))
+    nn.init.zeros_(loss.offset)
+    cost = loss(torch.tensor([[0.0, -math.log(2)]]), batch_of([[True, False]]))
+    assert float(cost.detach()) == pytest.approx(math.log(3) + 0.5 * math.log(7) ** 2)
+
+
+def test_the_offset_starts_one_below_where_it_costs_least():
+    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=1.0))
+    distances = torch.tensor([[5.0, 6.0, 7.0], [1.0, 2.0, 4.0]])
+    batch = batch_of([[True, False, False]] * 2)
+    loss(distances, batch)
+    start = float(loss.offset.detach())
+
+    def cost(offset):
+        nn.init.constant_(loss.offset, offset)
+        return float(loss(distances, batch).sum().detach())
+
+    assert cost(start + 1) < min(cost(start + 0.9), cost(start + 1.1))
+
+
 def test_an_answer_without_rivals_costs_nothing():
     distances = torch.tensor([[1.0, 2.0], [1.0, 2.0]], requires_grad=True)
-    loss = SoftmaxLoss(small_config())
+    loss = SoftmaxLoss(small_config(normalisation=0.0))
     costs = loss(distances, batch_of([[True, True], [True, False]]))
     costs.sum().backward()
     assert float(costs[0].detach()) == 0
@@ -166,7 +199,7 @@ def test_no_distance_is_too_large(size):
 def test_the_scale_starts_as_configured():
     loss = make_loss(small_config(scale=0.25))
     assert float(loss.log_scale.exp().detach()) == pytest.approx(0.25)
-    assert list(dict(loss.named_parameters())) == ["log_scale"]
+    assert list(dict(loss.named_parameters())) == ["log_scale", "offset"]
     assert not list(make_loss(small_config(loss="margin")).parameters())
 
 
@@ -200,6 +233,7 @@ def test_through_the_model(geometry, loss, candidates, graph):
 
     log_scale = torch.tensor(config.scale, dtype=torch.float64).log().requires_grad_()
     total, answers = 0.0, answers_of(batch)
+    offset = float(function.offset.detach()) if loss == "softmax" else 0.0
     for group in batch.groups:
         for symbols, position in zip(group.symbols, group.positions, strict=True):
             one = type(group)(group.structure, symbols[None], torch.tensor([0]))
@@ -207,7 +241,11 @@ def test_through_the_model(geometry, loss, candidates, graph):
             to_all = row.best(slow.distance(row.sets, slow.table()))[:, batch.candidates]
             if loss == "softmax":
                 marks = [[column in answers[int(position)] for column in range(to_all.shape[1])]]
-                total = total + slow_softmax(to_all, log_scale.exp(), marks)[0]
+                times = graph.num_entities / to_all.shape[1]
+                weight = config.normalisation
+                total = (
+                    total + slow_softmax(to_all, log_scale.exp(), marks, offset, weight, times)[0]
+                )
             else:
                 part = batch_of(
                     [[False]],

@@ -1,0 +1,1 @@
+"""Questions to a trained run: ranked entities, known or predicted, how sure, and why."""

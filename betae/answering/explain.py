@@ -1,0 +1,101 @@
+"""Why: a derivation of an answer, with its edges marked known or missing.
+
+A known answer has a derivation in the graph. For a predicted one the most probable is sought, from
+the answer down to the anchors: at each projection the source with the largest product of "it is in
+the set before" and "the edge holds". The first is the model's probability for the part of the query
+below, or 1 if the graph entails it; the second the model's for the edge alone, or 1 if it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from betae.answering.calibration import Calibration, Floats
+from betae.answering.results import Step
+from betae.edges import View
+from betae.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import embed_queries, score_queries
+from betae.queries.ast import And, Entity, Not, Or, Project, Query, unresolve
+from betae.symbolic import answers
+
+SOURCES = 64  # the most probable ones, tried beside those that the graph has
+
+
+class Explainer:
+    """Explains answers of one model over the edges of one view of the graph."""
+
+    def __init__(
+        self,
+        model: QueryModel,
+        table: torch.Tensor,
+        graph: KnowledgeGraph,
+        view: View,
+        calibration: Calibration,
+    ):
+        self.model, self.table, self.graph, self.view = model, table, graph, view
+        self.calibration = calibration
+        self._members: dict[Query, Floats] = {}
+
+    def explain(self, query: Query, entity: int) -> Step:
+        """Return the best derivation of an entity from a query of ids."""
+        match query:
+            case Project(operand, relation):
+                return self._explain_edge(operand, int(relation), entity)
+            case And():
+                steps = tuple(self.explain(part, entity) for part in query.operands)
+                return Step("", "and", math.prod(step.probability for step in steps), steps)
+            case Or():
+                return max(
+                    (self.explain(part, entity) for part in query.operands),
+                    key=lambda step: (not step.missing(), step.whole_probability()),
+                )
+            case Not(operand):
+                text = f"{self.graph.entity_label(entity)} is none of: {self._text(operand)}"
+                return Step(text, "not", 1 - float(self.members(operand)[entity]))
+        return Step(self.graph.entity_label(entity), "known", 1.0)
+
+    def members(self, query: Query) -> Floats:
+        """Return the probability of every entity to be in a set; 1 if the graph entails it."""
+        if query not in self._members:
+            with torch.no_grad():
+                distances = score_queries(self.model, [query], self.table)[0].cpu().numpy()
+            probabilities = self.calibration(distances)
+            probabilities[answers(self.graph, query, self.view)] = 1
+            self._members[query] = probabilities
+        return self._members[query]
+
+    def _explain_edge(self, operand: Query, relation: int, entity: int) -> Step:
+        """Find the most probable source of an entity in the set before a projection."""
+        linked = self.graph.adjacency(self.view).neighbours(entity, relation ^ 1)
+        if isinstance(operand, Entity):
+            sources, is_member = np.array([int(operand.name)]), np.ones(1)
+        else:
+            members = self.members(operand)
+            sources = np.union1d(linked, np.argsort(-members, kind="stable")[:SOURCES])
+            is_member = members[sources]
+        is_linked = np.isin(sources, linked)
+        edges = np.where(is_linked, 1.0, self._edge_probabilities(sources, relation, entity))
+        best = int(np.argmax(is_member * edges))
+        source = int(sources[best])
+        ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
+        head, tail = ends if relation % 2 == 0 else reversed(ends)
+        text = f"{head} {self.graph.relations[relation // 2]} {tail}"
+        status: Literal["known", "missing"] = "known" if is_linked[best] else "missing"
+        before = () if isinstance(operand, Entity) else (self.explain(operand, source),)
+        return Step(text, status, float(edges[best]), before)
+
+    def _edge_probabilities(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
+        """Return how probable the edges from some sources to one entity are."""
+        with torch.no_grad():
+            sets = embed_queries(self.model, [Entity(int(u))[relation] for u in sources]).sets
+            distances = self.model.distance(sets, self.table[[entity]])[:, 0].cpu().numpy()
+        return self.calibration(distances)
+
+    def _text(self, query: Query) -> str:
+        return str(unresolve(query, self.graph)).removeprefix("?X . ")

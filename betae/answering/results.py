@@ -1,0 +1,168 @@
+"""What a question gives back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Group, RenderableType
+from rich.markup import escape as escape_markup
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Status = Literal["known", "predicted"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Why an entity is in a set: an edge from another one, or a condition that it meets."""
+
+    text: str  # such as "Austria located_in Europe"
+    status: Literal["known", "missing", "and", "not"]
+    probability: float  # that the edge, or the condition, holds
+    sources: tuple[Step, ...] = ()
+
+    def whole_probability(self) -> float:
+        """Return the probability that everything on the way holds."""
+        below = math.prod(source.whole_probability() for source in self.sources)
+        return below if self.status == "and" else self.probability * below
+
+    def missing(self) -> list[str]:
+        """Return the edges on the way that the graph has not."""
+        found = [self.text] if self.status == "missing" else []
+        return [*found, *(text for source in self.sources for text in source.missing())]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An entity that answers a question, known by the facts or predicted."""
+
+    entity: str
+    label: str
+    rank: int  # by distance, among all entities
+    score: float  # the distance, negated: higher is better
+    probability: float  # of being an answer; 1 if it is known
+    status: Status
+    why: Step | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one question, best first, and what the model makes of the question."""
+
+    query: str
+    answers: tuple[Answer, ...]
+    num_known: int  # by the facts alone
+    expected: float  # number of answers
+    entropy: float | None  # of the query's embedding; None if the model has no such thing
+    looks_empty: bool
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __getitem__(self, place: int) -> Answer:
+        return self.answers[place]
+
+    def __repr__(self) -> str:
+        lines = [self.query, self.summary()]
+        for answer in self.answers:
+            lines.append(
+                f"{answer.rank:>6}  {answer.probability:6.1%}  {answer.status:<9}  {answer.label}"
+            )
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """Say how many answers there are, known and expected."""
+        text = f"{self.num_known:,} known; about {self.expected:,.1f} expected"
+        return text + ("; it looks as if there is none" if self.looks_empty else "")
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a table, one row for each answer."""
+        import polars as pl
+
+        columns = ("entity", "label", "rank", "score", "probability", "status")
+        rows = [[getattr(answer, column) for column in columns] for answer in self.answers]
+        schema = dict(
+            zip(
+                columns,
+                (pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.String),
+                strict=True,
+            )
+        )
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    def draw(self) -> RenderableType:
+        """Lay the answers out for the terminal, with their trees if they were explained."""
+        table = Table(box=None, padding=(0, 2))
+        for column in ("rank", "probability"):
+            table.add_column(column, justify="right")
+        table.add_column("")
+        table.add_column("answer")
+        for answer in self.answers:
+            colour = "green" if answer.status == "known" else "yellow"
+            table.add_row(
+                str(answer.rank),
+                f"{answer.probability:.1%}",
+                f"[{colour}]{answer.status}[/{colour}]",
+                escape_markup(answer.label),
+            )
+        trees = [_draw_step(answer.label, answer.why) for answer in self.answers if answer.why]
+        return Group(Text(self.summary()), table, *trees)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{answer.rank}</td><td>{answer.probability:.1%}</td><td>{answer.status}</td>"
+            f"<td>{escape(answer.label)}{_html(answer.why) if answer.why else ''}</td></tr>"
+            for answer in self.answers
+        )
+        return (
+            f"<p><code>{escape(self.query)}</code><br>{escape(self.summary())}</p><table><thead>"
+            "<tr><th>rank</th><th>probability</th><th></th><th>answer</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
+
+
+MARKS = {
+    "known": "[green]known[/green]",
+    "missing": "[yellow]missing[/yellow]",
+    "and": "[dim]all of[/dim]",
+    "not": "[green]not[/green]",
+}
+
+
+def _draw_step(title: str, step: Step) -> Tree:
+    tree = Tree(f"[bold]{escape_markup(title)}[/bold]")
+
+    def add(branch: Tree, step: Step) -> None:
+        sure = "" if step.status in ("known", "and") else f" [dim]{step.probability:.0%}[/dim]"
+        if step.status == "and":
+            for source in step.sources:
+                add(branch, source)
+            return
+        child = branch.add(f"{escape_markup(step.text)}  {MARKS[step.status]}{sure}")
+        for source in step.sources:
+            add(child, source)
+
+    add(tree, step)
+    return tree
+
+
+def _html(step: Step) -> str:
+    inner = "".join(map(_html, step.sources))
+    if step.status == "and":
+        return f"<ul>{inner}</ul>"
+    sure = "" if step.status == "known" else f", {step.probability:.0%}"
+    return f"<ul><li>{escape(step.text)} <i>({step.status}{sure})</i>{inner}</li></ul>"

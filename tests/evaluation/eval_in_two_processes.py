@@ -1,0 +1,120 @@
+"""What torchrun starts in the tests of evaluation, and the graph and the model behind them.
+
+torchrun --nproc-per-node 2 -m tests.evaluation.eval_in_two_processes GRAPH QUERIES OUT
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from betae import KnowledgeGraph, Triples, processes
+from betae.evaluation import evaluate
+from betae.models import BetaConfig, BoxConfig, QueryModel, VectorConfig
+from betae.models.files import build_model
+from betae.queries import sample
+from betae.queries.files import QuerySet
+from tests.queries.oracle import view_edges
+
+FEW = 20  # queries of a kind
+WALKS = 512  # to find them
+CONFIGS = {
+    "beta": BetaConfig(dim=8, hidden=8),
+    "box": BoxConfig(dim=8, span=0.5),
+    "vector": VectorConfig(dim=8, span=0.5),
+}
+
+
+def split_graph(seed=0, num_valid=60, num_test=90):
+    """A random graph of 60 entities of 3 kinds; relation i leads from kind i to kind i + 1.
+
+    The higher its number, the more edges an entity has: some queries have many answers.
+    """
+    random = np.random.default_rng(seed)
+    heads, relations, tails = np.indices((60, 3, 60), dtype=np.int32).reshape(3, -1)
+    fits = (heads % 3 == relations) & (tails % 3 == (relations + 1) % 3)
+    chosen = fits & (random.random(len(tails)) < (tails / 60) ** 2)
+    edges = random.permutation(np.stack([heads, relations, tails], axis=1)[chosen])
+    valid, test, train = np.split(edges, np.cumsum([num_valid, num_test]))
+    names = [f"e{number}" for number in range(60)]
+    splits = {"train": train, "valid": valid, "test": test}
+    return KnowledgeGraph.from_triples(Triples(names, ["r0", "r1", "r2"], splits))
+
+
+class Symbolic(QueryModel):
+    """Sets as rows of 0 and 1 for each entity, and exact logic on the edges of a view.
+
+    It knows all answers on that view and no others; its sums are exact in whatever order.
+    """
+
+    geometry = "symbolic"
+    has_complement = True
+
+    def __init__(self, graph, view):
+        super().__init__(graph.num_entities, graph.num_relations, graph.num_entities)
+        self.entities = nn.Parameter(torch.eye(self.num_entities))
+        self.leads = torch.zeros(self.num_relations, self.num_entities, self.num_entities)
+        for head, relation, tail in view_edges(graph, view):
+            self.leads[2 * relation, head, tail] = 1
+            self.leads[2 * relation + 1, tail, head] = 1
+
+    def relation_tables(self):
+        return ()
+
+    def embed_entities(self, ids):
+        return self.look_up(ids)
+
+    def project(self, sets, relations):
+        by_relation = sets @ self.leads
+        return by_relation[relations, torch.arange(len(sets))].clamp(max=1)
+
+    def intersect(self, sets):
+        return sets.amin(dim=1)
+
+    def negate(self, sets):
+        return 1 - sets
+
+    def table(self, ids=None):
+        return self.entities if ids is None else self.look_up(ids)
+
+    def distance(self, sets, table):
+        return 1 - sets @ table.T
+
+    def uncertainty(self, sets):
+        return sets.sum(dim=1)
+
+
+def random_model(geometry, graph):
+    """A model that was never trained."""
+    torch.manual_seed(0)
+    return build_model(geometry, graph.num_entities, graph.num_relations, CONFIGS[geometry])
+
+
+def models_of(graph):
+    """The models that are evaluated by one process and by two."""
+    return {"symbolic": Symbolic(graph, "train"), "beta": random_model("beta", graph)}
+
+
+def main():
+    graph, queries = KnowledgeGraph.open(sys.argv[1]), QuerySet.open(sys.argv[2])
+    torch.set_num_threads(1)
+    evaluate.VALIDATION_QUERIES, sample.BATCH = FEW, WALKS
+    with processes.joined("Run it again."):
+        for name, model in models_of(graph).items():
+            steps = []
+            evaluation = evaluate.evaluate(
+                model,
+                graph,
+                queries,
+                empty_queries=FEW,
+                progress=lambda *step, steps=steps: steps.append(step),
+            )
+            text = json.dumps([evaluation.to_json(), steps])
+            (Path(sys.argv[3]) / f"{name}-{processes.rank()}.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
