@@ -60,6 +60,7 @@ class Answerer:
         say: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
         """Open the best model of a run with its graph; the first time, fit the probabilities."""
+        check_choice("edges", edges, VIEWS)
         run = Path(run)
         folder = best_model(run)
         model, opened = load_model(folder), open_graph(run, None if graph is None else Path(graph))
@@ -112,7 +113,9 @@ class Answerer:
             True if status is None else is_known == (status == "known")
         )
         order = np.argsort(distances.cpu().numpy(), kind="stable")
-        explainer = Explainer(self.model, self.table, self.graph, self.edges, self.calibration)
+        explainer = Explainer(
+            self.model, self.table, self.graph, self.edges, self.calibration, union
+        )
         found: list[Answer] = []
         for rank, entity in enumerate(order.tolist(), 1):
             if len(found) == k:
@@ -155,6 +158,11 @@ def _read_calibration(run: Path, model: str) -> Calibration | None:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content["model"] != model:
             return None
-        return Calibration(content["distances"], content["probabilities"])
+        points = np.array([content["distances"], content["probabilities"]], dtype=float)
+        if points.ndim != 2 or not points.size or not np.isfinite(points).all():
+            raise ValueError("it holds no curve")
+        if (np.diff(points[0]) < 0).any() or (points[1] < 0).any() or (points[1] > 1).any():
+            raise ValueError("it holds no curve of probabilities")
+        return Calibration(*points.tolist())
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged ({error}): delete it, and it is made anew.") from error

@@ -56,6 +56,8 @@ def calibrate(
             "ingest it with --valid 0.05, say."
         )
     queries = sample_queries(graph, dict.fromkeys(names, QUERIES), "valid", seed=seed + 2)
+    if not len(queries):
+        raise InvalidArgument("The validation edges give no queries to fit probabilities on.")
     return fit(*gather(model, table, queries))
 
 
@@ -82,8 +84,10 @@ def gather(
 def fit(distances: NDArray[np.float32], is_answer: NDArray[np.bool_]) -> Calibration:
     """Fit a falling curve."""
     of_answers = np.sort(distances[is_answer])
+    if not len(of_answers):
+        raise InvalidArgument("No validation query has an answer to fit probabilities on.")
     edges = np.unique(of_answers[np.linspace(0, len(of_answers) - 1, BINS + 1).astype(int)])
-    bins = np.searchsorted(edges, distances, side="right")  # 0: closer than any answer
+    bins = np.searchsorted(edges, distances, side="left")  # the last: beyond all answers
     counts = np.bincount(bins, minlength=len(edges) + 1)
     answers = np.bincount(bins, is_answer, minlength=len(edges) + 1)
     sums = np.bincount(bins, distances, minlength=len(edges) + 1)

@@ -20,7 +20,7 @@ from betae.answering.results import Step
 from betae.edges import View
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import embed_queries, score_queries
+from betae.models.execute import Union, embed_queries, score_queries
 from betae.queries.ast import And, Entity, Not, Or, Project, Query, unresolve
 from betae.symbolic import answers
 
@@ -37,9 +37,10 @@ class Explainer:
         graph: KnowledgeGraph,
         view: View,
         calibration: Calibration,
+        union: Union = "DNF",
     ):
         self.model, self.table, self.graph, self.view = model, table, graph, view
-        self.calibration = calibration
+        self.calibration, self.union = calibration, union
         self._members: dict[Query, Floats] = {}
 
     def explain(self, query: Query, entity: int) -> Step:
@@ -51,10 +52,21 @@ class Explainer:
                 steps = tuple(self.explain(part, entity) for part in query.operands)
                 return Step("", "and", math.prod(step.probability for step in steps), steps)
             case Or():
+                view, graph = self.view, self.graph
+                derived = [part for part in query.operands if entity in answers(graph, part, view)]
                 return max(
-                    (self.explain(part, entity) for part in query.operands),
-                    key=lambda step: (not step.missing(), step.whole_probability()),
+                    (self.explain(part, entity) for part in derived or query.operands),
+                    key=Step.whole_probability,
                 )
+            case Not(Not(operand)):
+                return self.explain(operand, entity)
+            case Not(And() as inner):
+                return self.explain(Or(*map(Not, inner.operands)), entity)
+            case Not(Or() as inner):
+                return self.explain(And(*map(Not, inner.operands)), entity)
+            case Entity(name) if name != entity:
+                label = self.graph.entity_label
+                return Step(f"{label(entity)} is {label(int(name))}", "missing", 0.0)
             case Not(operand):
                 text = f"{self.graph.entity_label(entity)} is none of: {self._text(operand)}"
                 return Step(text, "not", 1 - float(self.members(operand)[entity]))
@@ -64,8 +76,8 @@ class Explainer:
         """Return the probability of every entity to be in a set; 1 if the graph entails it."""
         if query not in self._members:
             with torch.no_grad():
-                distances = score_queries(self.model, [query], self.table)[0].cpu().numpy()
-            probabilities = self.calibration(distances)
+                distances = score_queries(self.model, [query], self.table, self.union)[0]
+            probabilities = self.calibration(distances.cpu().numpy())
             probabilities[answers(self.graph, query, self.view)] = 1
             self._members[query] = probabilities
         return self._members[query]

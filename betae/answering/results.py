@@ -8,7 +8,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Group, RenderableType
-from rich.markup import escape as escape_markup
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -117,7 +116,7 @@ class Answers:
                 str(answer.rank),
                 f"{answer.probability:.1%}",
                 f"[{colour}]{answer.status}[/{colour}]",
-                escape_markup(answer.label),
+                Text(answer.label),
             )
         trees = [_draw_step(answer.label, answer.why) for answer in self.answers if answer.why]
         return Group(Text(self.summary()), table, *trees)
@@ -144,7 +143,7 @@ MARKS = {
 
 
 def _draw_step(title: str, step: Step) -> Tree:
-    tree = Tree(f"[bold]{escape_markup(title)}[/bold]")
+    tree = Tree(Text(title, style="bold"))
 
     def add(branch: Tree, step: Step) -> None:
         sure = "" if step.status in ("known", "and") else f" [dim]{step.probability:.0%}[/dim]"
@@ -152,7 +151,7 @@ def _draw_step(title: str, step: Step) -> Tree:
             for source in step.sources:
                 add(branch, source)
             return
-        child = branch.add(f"{escape_markup(step.text)}  {MARKS[step.status]}{sure}")
+        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + sure))
         for source in step.sources:
             add(child, source)
 

@@ -1,0 +1,18 @@
+"""One thread, which is faster, and few queries to fit probabilities on."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _few_queries(monkeypatch):
+    monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
+    monkeypatch.setattr("betae.queries.sample.BATCH", 256)

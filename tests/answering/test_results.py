@@ -1,0 +1,208 @@
+"""Answers as text, tables, JSON and HTML, whatever the names are."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from betae.answering.results import Answer, Answers, Step
+from tests.answering.helpers import exact, strict, untrained
+
+ODD = [
+    "[red]x[/red]",
+    "[/]",
+    "<b>&amp;</b>",
+    'say "hi"',
+    "back\\",
+    "\\[bold]",
+    "a:key:b",  # rich would draw a key
+    "naïve 東京",
+    "http://example.org/a?b=[c]&d",
+]
+VOID = {"br"}
+
+
+def answers_of(*labels, why=True, **changes):
+    rows = tuple(
+        Answer(
+            f"id {label}",
+            label,
+            rank,
+            -float(rank),
+            0.5,
+            "predicted",
+            Step(f"{label} rel {label}", "missing", 0.5) if why else None,
+        )
+        for rank, label in enumerate(labels, 1)
+    )
+    return replace(Answers("?X . r(a, ?X)", rows, 0, 1.5, None, False), **changes)
+
+
+def drawn(renderable, width=80):
+    console = Console(width=width, color_system=None, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+# ---- text -------------------------------------------------------------------------------------
+
+
+def test_repr():
+    known = Answer("b", "Bob", 1, -0.0, 1.0, "known")
+    predicted = Answer("c", "Cat", 12, -3.5, 0.0349, "predicted")
+    answers = Answers("?X . r(a, ?X)", (known, predicted), 1, 1234.56, 0.5, False)
+    lines = repr(answers).splitlines()
+    assert lines[0] == "?X . r(a, ?X)"
+    assert lines[1] == "1 known; about 1,234.6 expected"
+    assert lines[2].split() == ["1", "100.0%", "known", "Bob"]
+    assert lines[3].split() == ["12", "3.5%", "predicted", "Cat"]
+    assert len(lines) == 4
+
+
+def test_a_question_without_answers_says_so():
+    answers = answers_of(expected=0.2, looks_empty=True)
+    assert "it looks as if there is none" in repr(answers)
+    assert "it looks as if there is none" in drawn(answers.draw())
+    assert "it looks as if there is none" in answers._repr_html_()
+    assert "looks" not in repr(answers_of("a"))
+
+
+def test_it_is_a_sequence():
+    answers = answers_of("a", "b", "c")
+    assert len(answers) == 3
+    assert [answer.label for answer in answers] == ["a", "b", "c"]
+    assert answers[0].label == "a"
+    assert answers[-1].label == "c"
+    with pytest.raises(IndexError):
+        answers[3]
+
+
+# ---- tables and JSON --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [ODD, []])
+def test_to_polars(labels):
+    import polars as pl
+
+    frame = answers_of(*labels).to_polars()
+    assert frame.columns == ["entity", "label", "rank", "score", "probability", "status"]
+    assert frame.dtypes == [pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.String]
+    assert frame["label"].to_list() == labels
+    assert frame["entity"].to_list() == [f"id {label}" for label in labels]
+    assert frame["rank"].to_list() == list(range(1, len(labels) + 1))
+
+
+@pytest.mark.parametrize("labels", [ODD, []])
+def test_to_json_is_strict(labels):
+    told = strict(json.dumps(answers_of(*labels).to_json()))
+    assert told["query"] == "?X . r(a, ?X)"
+    assert told["entropy"] is None
+    assert [answer["label"] for answer in told["answers"]] == labels
+    assert [answer["why"]["status"] for answer in told["answers"]] == ["missing"] * len(labels)
+
+
+@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+def test_real_answers_are_strict_json(toy_graph, geometry):
+    answers = untrained(toy_graph, geometry).answer("?X . parent(ann, ?X)", 12, explain=True)
+    told = strict(json.dumps(answers.to_json()))
+    assert len(told["answers"]) == 12
+    assert told["answers"][0]["why"]["sources"] == []
+
+
+# ---- steps ------------------------------------------------------------------------------------
+
+
+def test_the_probability_of_a_whole_derivation():
+    low, high = Step("a r b", "missing", 0.5), Step("c r d", "missing", 0.2)
+    both = Step("", "and", 0.1, (low, high))
+    top = Step("b r e", "known", 1.0, (both,))
+    assert both.whole_probability() == pytest.approx(0.1)  # not twice
+    assert top.whole_probability() == pytest.approx(0.1)
+    assert top.missing() == ["a r b", "c r d"]
+    assert Step("x", "not", 0.7).whole_probability() == 0.7
+    assert Step("x", "known", 1.0).missing() == []
+
+
+# ---- on the terminal --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ODD)
+def test_names_are_drawn_as_they_are(label):
+    text = drawn(answers_of(label).draw())
+    rows = [line.rstrip() for line in text.splitlines()]
+    table, title, step = rows[2:5]
+    assert table.split(maxsplit=3) == ["1", "50.0%", "predicted", label]
+    assert title == label
+    assert step == f"└── {label} rel {label}  missing 50%"
+
+
+def test_it_fits_80_columns():
+    text = drawn(answers_of("long " * 40, "x" * 200, *ODD).draw())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.count("x") >= 200  # folded, not cut
+
+
+def test_a_tree(toy_graph):
+    text = "?X . exists ?C : lives_in(cat, ?C) & in(?C, ?X) & !in(Oslo, ?X)"
+    answers = exact(toy_graph).answer(text, 1, explain=True)
+    lines = [line.rstrip() for line in drawn(answers.draw()).splitlines()]
+    assert lines[-4:] == [
+        "Peru",
+        "├── Lima in Peru  known",
+        "│   └── Sam lives_in Lima  missing 80%",
+        "└── Peru is none of: in(Oslo, ?X)  not 90%",
+    ]
+
+
+# ---- in a notebook ----------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Reads HTML whose tags must be nested; keeps the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        assert not attributes
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(html):
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_html_escapes_names_and_is_well_formed():
+    answers = answers_of(*ODD, "<script>alert(1)</script>", query='?X . r("<i>", ?X)')
+    page = read(answers._repr_html_())
+    assert set(page.tags) <= {"p", "code", "br", "table", "thead", "tbody", "tr", "th", "td",
+                              "ul", "li", "i"}  # fmt: skip
+    assert page.tags.count("tr") == 1 + len(answers)
+    for answer in answers:
+        assert f"{answer.label}{answer.why.text} (missing, 50%)" in page.text
+    assert '?X . r("<i>", ?X)' in page.text
+
+
+def test_html_of_a_nested_derivation_and_of_nothing(toy_graph):
+    text = "?X . exists ?C : lives_in(cat, ?C) & in(?C, ?X) & !in(Oslo, ?X)"
+    page = read(exact(toy_graph).answer(text, 3, explain=True)._repr_html_())
+    for part in ("Lima in Peru (known)", "Sam lives_in Lima (missing, 80%)", "(not, 90%)"):
+        assert part in page.text
+    assert "rank" in read(answers_of()._repr_html_()).text
+    assert read(answers_of("a", why=False)._repr_html_()).tags.count("ul") == 0
