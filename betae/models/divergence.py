@@ -99,7 +99,7 @@ def divergence(queries: Tensor, table: Tensor) -> Tensor:
     """Return Dist(v; q), (num_queries, num_entities): parameters against an entity table."""
     _, log_beta, _ = _beta_features(queries)
     features, offset = torch.split(table, [queries.shape[1], 1], dim=1)
-    return torch.addmm(offset.T, queries, features.T) + log_beta.unsqueeze(-1)
+    return torch.addmm(offset.T, queries, features.T).add_(log_beta.unsqueeze(-1))
 
 
 def entropy(params: Tensor) -> Tensor:

@@ -200,10 +200,19 @@ def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Ten
             raise InvalidArgument(f"There is no {what} {wrong}: the model has 0 to {limit - 1}.")
         return ids
 
+    results: dict[tuple[tuple[int, int], ...], Tensor] = {}  # by the nodes whose rows they hold
+
     def store(places: Sequence[tuple[int, int, Node]], result: Tensor) -> None:
+        results[tuple((item, number) for item, number, _ in places)] = result
         sizes = [len(work[item][0].positions) for item, _, _ in places]
         for (item, number, _), rows in zip(places, torch.split(result, sizes), strict=True):
             values[item][number] = rows
+
+    def operands(places: Sequence[tuple[int, int, Node]], which: int) -> Tensor:
+        wanted = tuple((item, node.operands[which]) for item, _, node in places)
+        if wanted in results:  # as they were stored: nothing to put together
+            return results[wanted]
+        return torch.cat([values[item][number] for item, number in wanted])
 
     anchors = list(nodes_of(Entity, 0))
     store(anchors, model.embed_entities(symbols(anchors, model.num_entities, "entity")))
@@ -211,8 +220,7 @@ def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Ten
         steps = list(nodes_of(Project, depth))
         if steps:
             relations = symbols(steps, model.num_relations, "relation")
-            sources = torch.cat([values[item][node.operands[0]] for item, _, node in steps])
-            store(steps, model.project(sources, relations))
+            store(steps, model.project(operands(steps, 0), relations))
         waiting = [*nodes_of(Not, depth), *nodes_of(And, depth)]
         while waiting:
             ready = [
@@ -228,10 +236,7 @@ def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Ten
             for place in ready:
                 by_arity[len(place[2].operands)].append(place)
             for arity, places in by_arity.items():
-                branches = [
-                    torch.cat([values[item][node.operands[i]] for item, _, node in places])
-                    for i in range(arity)
-                ]
+                branches = [operands(places, which) for which in range(arity)]
                 combine = (
                     model.negate(branches[0])
                     if arity == 1
