@@ -143,7 +143,7 @@ class Answerer:
         )
 
     def _entropy(self, sets: torch.Tensor) -> float | None:
-        if type(self.model).uncertainty is QueryModel.uncertainty:
+        if not self.model.has_uncertainty:
             return None
         with torch.no_grad():
             return float(self.model.uncertainty(sets).max())

@@ -21,7 +21,7 @@ from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.queries.files import QuerySet
 from betae.queries.sample import sample_queries
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES, has_negation
+from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 
 QUERIES = 100  # of each structure
 BINS = 400  # of distances, each with as many true answers as the others
@@ -45,11 +45,7 @@ def calibrate(
     model: QueryModel, graph: KnowledgeGraph, table: torch.Tensor, seed: int = 0
 ) -> Calibration:
     """Fit the curve on validation queries of all structures that the model can do."""
-    names = [
-        name
-        for name in (*EPFO, *NEGATION)
-        if model.has_complement or not has_negation(STRUCTURES[name])
-    ]
+    names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     if not len(graph.splits["valid"]):
         raise InvalidArgument(
             "Probabilities are fitted on validation edges, and the graph has none: "
@@ -64,10 +60,7 @@ def calibrate(
 def gather(
     model: QueryModel, table: torch.Tensor, queries: QuerySet
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the distances of all entities that are no easy answers, and which are hard ones.
-
-    Of the entities that are neither, far away from every answer, nothing is lost by the bins.
-    """
+    """Return the distances of all entities that are no easy answers, and which are hard ones."""
     distances, is_answer = [], []
     for block in queries.blocks.values():
         for rows, found in distances_of(model, table, block):

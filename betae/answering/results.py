@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,7 +63,7 @@ class Answers:
     entropy: float | None  # of the query's embedding; None if the model has no such thing
     looks_empty: bool
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Answer]:
         return iter(self.answers)
 
     def __len__(self) -> int:

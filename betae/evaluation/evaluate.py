@@ -149,7 +149,7 @@ def evaluate(
     blocks = {name: block for name, block in blocks.items() if len(block)}
     if not blocks:
         raise InvalidArgument("The query set holds no query with a hard answer to rank.")
-    can = {name: block for name, block in blocks.items() if _can(model, block)}
+    can = {name: block for name, block in blocks.items() if model.can(block.structure)}
     model.eval()
     with torch.no_grad():
         table = model.table()
@@ -174,7 +174,7 @@ def evaluate(
         results[name] = _summarise(graph, queries.split, block, ranks, strict, means[name])
         done += len(block)
     empty: dict[str, EmptyResult] = {}
-    if type(model).uncertainty is not QueryModel.uncertainty:
+    if model.has_uncertainty:
         results = _measure_uncertainty(model, graph, queries.split, can, results, seed)
         named = [name for name in MEASURED if name in can and empty_queries]
         for number, name in enumerate(named):
@@ -203,10 +203,6 @@ def evaluate(
 
 def _with_hard(block: QueryBlock) -> QueryBlock:
     return block.take(np.flatnonzero(block.hard.lengths))
-
-
-def _can(model: QueryModel, block: QueryBlock) -> bool:
-    return model.has_complement or not has_negation(block.structure)
 
 
 def _unions(model: QueryModel, name: str, block: QueryBlock) -> list[tuple[str, Union]]:

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -161,6 +162,7 @@ def draw_summary(evaluation: Content) -> RichTable:
 # ---- the paper's figures ----------------------------------------------------------------------
 
 
+@cache
 def paper() -> Content:
     """Return the paper's tables."""
     text = resources.files("betae.evaluation").joinpath("paper.json").read_text(encoding="utf-8")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from betae.errors import UnsupportedQuery
+from betae.queries.ast import Query
+from betae.queries.structures import has_negation
 
 
 class QueryModel(nn.Module, ABC):
@@ -37,6 +39,15 @@ class QueryModel(nn.Module, ABC):
     def look_up(self, ids: Tensor) -> Tensor:
         """Return the rows of entities, before any operator."""
         return nn.functional.embedding(ids, self.entities, sparse=self.has_sparse_gradient)
+
+    def can(self, query: Query) -> bool:
+        """Tell whether the geometry has every operator of a query; a union it always has."""
+        return self.has_complement or not has_negation(query)
+
+    @property
+    def has_uncertainty(self) -> bool:
+        """Whether `uncertainty` is defined."""
+        return type(self).uncertainty is not QueryModel.uncertainty
 
     @abstractmethod
     def relation_tables(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ class BetaConfig:
     """The shape of a BetaE model."""
 
     dim: int = 400  # Beta distributions of an embedding
-    hidden: int = 256  # width of the hidden layers of the projection; 512 is no better, and slower
+    hidden: int = 256  # width of the hidden layers of the projection: docs/recipes.md
     layers: int = 2  # hidden layers of the projection
     projection: Literal["modulated", "concatenated"] = "modulated"
     bound: Literal["smooth", "clamp"] = "smooth"

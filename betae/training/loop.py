@@ -25,7 +25,7 @@ from betae.models.execute import embed_queries
 from betae.models.files import build_model, check_finite
 from betae.queries.files import QuerySet
 from betae.queries.sample import sample_queries
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES, has_negation
+from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 from betae.training import distributed
 from betae.training.checkpoint import (
     Progress,
@@ -97,7 +97,7 @@ def train(
         valid = _checked(valid, graph) or sample_validation(graph, model, config)
         structures = [stream.structure for stream in streams.values()]
         structures += [block.structure for block in valid.blocks.values()] if valid else []
-        if not model.has_complement and any(map(has_negation, structures)):
+        if not all(map(model.can, structures)):
             model.negate(torch.empty(0))  # raises, and says which model can
         progress = _start(run, resume, config, model, loss_function, optimizer, graph)
         for name, position in progress.positions.items():
@@ -248,11 +248,7 @@ def sample_validation(
     """Sample validation queries of all the structures that the model can do, or none."""
     if not config.validation_queries or not len(graph.splits["valid"]):
         return None
-    names = [
-        name
-        for name in (*EPFO, *NEGATION)
-        if model.has_complement or not has_negation(STRUCTURES[name])
-    ]
+    names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     counts = dict.fromkeys(names, config.validation_queries)
     sampled = sample_queries(graph, counts, "valid", seed=config.seed)
     blocks = {name: block for name, block in sampled.blocks.items() if len(block)}
