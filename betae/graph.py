@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.edges import SPLITS, VIEWS, Adjacency, Ids, Split, View
+from betae.edges import SPLITS, VIEWS, Adjacency, Ids, Packing, Split, View, distinct
 from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
 from betae.names import Names
 from betae.storage import (
@@ -53,11 +54,13 @@ class KnowledgeGraph:
         entity_labels: Names | None = None,
         relation_labels: Names | None = None,
         fingerprint: str | None = None,
+        ancestors: Sequence[str] = (),
     ):
         self.entities, self.relations = entities, relations
         self.entity_labels, self.relation_labels = entity_labels, relation_labels
         self.splits, self._adjacencies = splits, adjacencies
         self._fingerprint = fingerprint
+        self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
 
     @classmethod
@@ -78,6 +81,42 @@ class KnowledgeGraph:
             _label_names(triples.entities, triples.labels),
             _label_names(triples.relations, triples.labels),
         )
+
+    def extended(self, added: Triples) -> KnowledgeGraph:
+        """Return this graph with more training edges. Ids stay; new names come at the end.
+
+        An added edge that was held out for validation or test is a training edge from now on.
+        """
+        entities, entity_ids = _merge(self.entities, added.entities)
+        relations, relation_ids = _merge(self.relations, added.relations)
+        packing = Packing.of(len(entities), len(relations))
+        keys = {split: packing.pack(*triples.T) for split, triples in self.splits.items()}
+        heads, between, tails = added.splits["train"].T
+        fresh = packing.pack(entity_ids[heads], relation_ids[between], entity_ids[tails])
+        keys = {split: here[~np.isin(here, fresh)] for split, here in keys.items()}
+        keys["train"] = np.sort(np.concatenate([keys["train"], distinct(fresh)]))
+        graph = KnowledgeGraph.from_triples(
+            replace(
+                added,
+                entities=entities,
+                relations=relations,
+                splits={split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS},
+                labels={**self._labels(), **added.labels},
+            )
+        )
+        if graph.fingerprint != self.fingerprint:
+            graph.ancestors = (*self.ancestors, self.fingerprint)
+        return graph
+
+    def _labels(self) -> dict[str, str]:
+        tables = [(self.entities, self.entity_labels), (self.relations, self.relation_labels)]
+        return {
+            name: label
+            for names, labels in tables
+            if labels is not None
+            for name, label in zip(names, labels, strict=True)
+            if name != label
+        }
 
     # ---- size and parts -------------------------------------------------------------------
 
@@ -149,7 +188,7 @@ class KnowledgeGraph:
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
         """Write the graph to `folder`, whole or not at all."""
         with writing_folder(Path(folder), overwrite) as partial:
-            facts = {**self._counts(), "fingerprint": self.fingerprint}
+            facts = {**self._counts(), "fingerprint": self.fingerprint, "ancestors": self.ancestors}
             write_arrays(partial, self._arrays())
             write_manifest(partial, "graph", FORMAT_VERSION, facts)
 
@@ -177,6 +216,7 @@ class KnowledgeGraph:
                 names("entity_labels") if "entity_labels.text" in arrays else None,
                 names("relation_labels") if "relation_labels.text" in arrays else None,
                 manifest["fingerprint"],
+                manifest.get("ancestors", ()),
             )
         except KeyError as error:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
@@ -235,6 +275,17 @@ class KnowledgeGraph:
             "relations": len(self.relations),
             "edges": {split: len(self.splits[split]) for split in SPLITS},
         }
+
+
+def _merge(names: Names, more: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names with the new ones of `more` behind them, and the id of each of `more`."""
+    merged = list(names)
+    ids = {name: number for number, name in enumerate(merged)}
+    for name in more:
+        if name not in ids:
+            ids[name] = len(merged)
+            merged.append(name)
+    return merged, np.array([ids[name] for name in more], dtype=np.int64)
 
 
 def _label_names(names: Sequence[str], labels: dict[str, str]) -> Names | None:

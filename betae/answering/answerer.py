@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from betae.answering.calibration import Calibration, calibrate
 from betae.answering.explain import Explainer
 from betae.answering.results import Answer, Answers, Status
+from betae.answering.unseen import seen_form, unseen_names
 from betae.checks import check_choice, check_positive
 from betae.edges import VIEWS, View
 from betae.errors import InvalidArgument, StoreError
 from betae.graph import KnowledgeGraph
+from betae.index import Index, nearest
 from betae.models.base import QueryModel
 from betae.models.execute import Union, embed_queries
 from betae.models.files import load_model
@@ -28,7 +32,9 @@ from betae.symbolic import answers
 from betae.training.checkpoint import best_model, open_graph
 
 CALIBRATION = "calibration.json"
+INDEX = "index"
 EMPTY_BELOW = 0.5  # expected answers
+CANDIDATES = 1000  # of an index, beside the answers asked for: what the expected number is of
 
 
 class Answerer:
@@ -44,12 +50,12 @@ class Answerer:
         graph: KnowledgeGraph,
         calibration: Calibration,
         edges: View = "train",
+        index: Index | None = None,
+        table: torch.Tensor | None = None,
     ):
         check_choice("edges", edges, VIEWS)
         self.model, self.graph, self.calibration, self.edges = model, graph, calibration, edges
-        model.eval()
-        with torch.no_grad():
-            self.table = model.table()
+        self.index, self.table = index, entity_table(model) if table is None else table
 
     @classmethod
     def open(
@@ -57,26 +63,33 @@ class Answerer:
         run: Path | str,
         graph: Path | str | None = None,
         edges: View = "train",
+        use_index: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
-        """Open the best model of a run with its graph; the first time, fit the probabilities."""
+        """Open the best model of a run with its graph; the first time, fit the probabilities.
+
+        `use_index` searches by the index that `betae index build` made, not exactly.
+        """
         check_choice("edges", edges, VIEWS)
         run = Path(run)
         folder = best_model(run)
-        model, opened = load_model(folder), open_graph(run, None if graph is None else Path(graph))
+        model = load_model(folder)
+        opened = open_graph(run, None if graph is None else Path(graph), may_have_grown=True)
+        index = Index.open(run / INDEX, folder.name) if use_index else None
+        table = entity_table(model)
         calibration = _read_calibration(run, folder.name)
         if calibration is None:
             say("Fitting probabilities on validation queries, once")
-            with torch.no_grad():
-                calibration = calibrate(model.eval(), opened, model.table())
+            calibration = calibrate(model, opened, table)
             content = {
                 "model": folder.name,
                 "distances": calibration.distances,
                 "probabilities": calibration.probabilities,
             }
-            with writing_file(run / CALIBRATION) as partial:
+            # A run that may only be read is fitted again each time.
+            with suppress(StoreError), writing_file(run / CALIBRATION) as partial:
                 partial.write_text(json.dumps(content), encoding="utf-8")
-        return cls(model, opened, calibration, edges)
+        return cls(model, opened, calibration, edges, index, table)
 
     def answer(
         self,
@@ -101,52 +114,72 @@ class Answerer:
         tree = read_query(question) if isinstance(question, str) else question
         query = resolve(tree, self.graph)
         structure_of(query)  # raises if it has placeholders
-        with torch.no_grad():
-            embedded = embed_queries(self.model, [query], union)
-            distances = embedded.best(self.model.distance(embedded.sets, self.table))[0]
         known = answers(self.graph, query, self.edges)
-        probabilities = self.calibration(distances.cpu().numpy())
-        probabilities[known] = 1
-        is_known = np.zeros(len(probabilities), dtype=bool)
-        is_known[known] = True
+        ids, distances, entropy = self._rank(query, union, k + len(known))
+        # Known answers without a place: not embedded, or not found by the index. They come first.
+        apart = np.setdiff1d(known, ids)
+        ids = np.concatenate([apart, ids])
+        distances = np.concatenate([np.full(len(apart), np.nan, np.float32), distances])
+        is_known = np.isin(ids, known)
+        probabilities = np.where(is_known, 1, self.calibration(distances))
         wanted = (probabilities >= threshold) & (
             True if status is None else is_known == (status == "known")
         )
-        order = np.argsort(distances.cpu().numpy(), kind="stable")
         explainer = Explainer(
             self.model, self.table, self.graph, self.edges, self.calibration, union
         )
-        found: list[Answer] = []
-        for rank, entity in enumerate(order.tolist(), 1):
-            if len(found) == k:
-                break
-            if wanted[entity]:
-                found.append(
-                    Answer(
-                        self.graph.entities[entity],
-                        self.graph.entity_label(entity),
-                        rank,
-                        -float(distances[entity]),
-                        float(probabilities[entity]),
-                        "known" if is_known[entity] else "predicted",
-                        explainer.explain(query, entity) if explain else None,
-                    )
+        found = []
+        for place in np.flatnonzero(wanted)[:k].tolist():
+            entity, has_place = int(ids[place]), place >= len(apart)
+            found.append(
+                Answer(
+                    self.graph.entities[entity],
+                    self.graph.entity_label(entity),
+                    place - len(apart) + 1 if has_place else None,
+                    -float(distances[place]) if has_place else None,
+                    float(probabilities[place]),
+                    "known" if is_known[place] else "predicted",
+                    explainer.explain(query, entity) if explain else None,
                 )
-        expected = float(probabilities.sum())
+            )
+        can_say = len(ids) > len(apart)
+        expected = float(probabilities.sum()) if can_say else None
         return Answers(
             str(unresolve(query, self.graph)),
             tuple(found),
             len(known),
             expected,
-            self._entropy(embedded.sets),
-            expected < EMPTY_BELOW,
+            entropy,
+            expected is not None and expected < EMPTY_BELOW,
+            tuple(unseen_names(query, self.model, self.graph)),
         )
 
-    def _entropy(self, sets: torch.Tensor) -> float | None:
-        if not self.model.has_uncertainty:
-            return None
+    def _rank(
+        self, query: Query, union: Union, number: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], float | None]:
+        """Return entities, nearest first, and their distances; and the entropy of the query.
+
+        They are all that are embedded; by an index, at least `number`; none if the facts are all
+        there is to go by.
+        """
+        seen = seen_form(query, self.model, self.graph, self.edges)
+        if seen is None:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), None
         with torch.no_grad():
-            return float(self.model.uncertainty(sets).max())
+            embedded = embed_queries(self.model, [seen], union)
+            entropy = None
+            if self.model.has_uncertainty:
+                entropy = float(self.model.uncertainty(embedded.sets).max())
+        number = len(self.table) if self.index is None else number + CANDIDATES
+        distances, ids = nearest(self.model, embedded, self.table, number, self.index)
+        is_found = ids[0] >= 0
+        return ids[0][is_found], distances[0][is_found], entropy
+
+
+def entity_table(model: QueryModel) -> torch.Tensor:
+    """Return all entities as the model's distance takes them."""
+    with torch.no_grad():
+        return model.eval().table()
 
 
 def _read_calibration(run: Path, model: str) -> Calibration | None:

@@ -8,6 +8,7 @@ distance.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ QUERIES = 100  # of each structure
 BINS = 400  # of distances, each with as many true answers as the others
 SUREST = 0.999  # a prediction is never certain
 Floats = NDArray[np.float64]
+Chunk = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,14 @@ def calibrate(
             "ingest it with --valid 0.05, say."
         )
     queries = sample_queries(graph, dict.fromkeys(names, QUERIES), "valid", seed=seed + 2)
+    queries = queries.within(model.num_entities, model.num_relations)
     if not len(queries):
         raise InvalidArgument("The validation edges give no queries to fit probabilities on.")
-    return fit(*gather(model, table, queries))
+    return fit(lambda: gather(model, table, queries))
 
 
-def gather(
-    model: QueryModel, table: torch.Tensor, queries: QuerySet
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the distances of all entities that are no easy answers, and which are hard ones."""
-    distances, is_answer = [], []
+def gather(model: QueryModel, table: torch.Tensor, queries: QuerySet) -> Iterator[Chunk]:
+    """Yield, for each query, the distances of all entities but easy answers; which are hard."""
     for block in queries.blocks.values():
         for rows, found in distances_of(model, table, block):
             for row, of_row in zip(rows, found, strict=True):
@@ -69,21 +69,22 @@ def gather(
                 marks[block.hard[row]] = True
                 kept = np.ones(len(of_row), dtype=np.bool_)
                 kept[block.easy[row]] = False
-                distances.append(of_row[kept])
-                is_answer.append(marks[kept])
-    return np.concatenate(distances), np.concatenate(is_answer)
+                yield of_row[kept], marks[kept]
 
 
-def fit(distances: NDArray[np.float32], is_answer: NDArray[np.bool_]) -> Calibration:
-    """Fit a falling curve."""
-    of_answers = np.sort(distances[is_answer])
+def fit(chunks: Callable[[], Iterable[Chunk]]) -> Calibration:
+    """Fit a falling curve to (distances, which are answers); goes through the chunks twice."""
+    found = [distances[is_answer] for distances, is_answer in chunks()]
+    of_answers = np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.float32)
     if not len(of_answers):
         raise InvalidArgument("No validation query has an answer to fit probabilities on.")
     edges = np.unique(of_answers[np.linspace(0, len(of_answers) - 1, BINS + 1).astype(int)])
-    bins = np.searchsorted(edges, distances, side="left")  # the last: beyond all answers
-    counts = np.bincount(bins, minlength=len(edges) + 1)
-    answers = np.bincount(bins, is_answer, minlength=len(edges) + 1)
-    sums = np.bincount(bins, distances, minlength=len(edges) + 1)
+    counts, answers, sums = np.zeros((3, len(edges) + 1))  # the last: beyond all answers
+    for distances, is_answer in chunks():
+        bins = np.searchsorted(edges, distances, side="left")
+        counts += np.bincount(bins, minlength=len(counts))
+        answers += np.bincount(bins, is_answer, minlength=len(counts))
+        sums += np.bincount(bins, distances, minlength=len(counts))
     there = counts > 0
     shares = answers[there] / counts[there]
     curve = isotonic_regression(shares, weights=counts[there], increasing=False).x

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from betae.answering.calibration import Calibration, Floats
 from betae.answering.results import Step
+from betae.answering.unseen import seen_form
 from betae.edges import View
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -75,9 +76,12 @@ class Explainer:
     def members(self, query: Query) -> Floats:
         """Return the probability of every entity to be in a set; 1 if the graph entails it."""
         if query not in self._members:
-            with torch.no_grad():
-                distances = score_queries(self.model, [query], self.table, self.union)[0]
-            probabilities = self.calibration(distances.cpu().numpy())
+            probabilities = np.zeros(self.graph.num_entities)
+            seen = seen_form(query, self.model, self.graph, self.view)
+            if seen is not None:
+                with torch.no_grad():
+                    distances = score_queries(self.model, [seen], self.table, self.union)[0]
+                probabilities[: len(self.table)] = self.calibration(distances.cpu().numpy())
             probabilities[answers(self.graph, query, self.view)] = 1
             self._members[query] = probabilities
         return self._members[query]
@@ -93,7 +97,8 @@ class Explainer:
             is_member = members[sources]
         is_linked = np.isin(sources, linked)
         edges = np.where(is_linked, 1.0, self._edge_probabilities(sources, relation, entity))
-        best = int(np.argmax(is_member * edges))
+        # Where no edge has a probability (a name is new), the surest source is shown.
+        best = int(np.argmax(is_member * (edges + 1e-9)))
         source = int(sources[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
@@ -103,11 +108,16 @@ class Explainer:
         return Step(text, status, float(edges[best]), before)
 
     def _edge_probabilities(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
-        """Return how probable the edges from some sources to one entity are."""
+        """Return how probable the edges from some sources to one entity are; 0 if any is new."""
+        probabilities = np.zeros(len(sources))
+        seen = np.flatnonzero(sources < len(self.table))
+        if not len(seen) or entity >= len(self.table) or relation >= self.model.num_relations:
+            return probabilities
         with torch.no_grad():
-            sets = embed_queries(self.model, [Entity(int(u))[relation] for u in sources]).sets
+            sets = embed_queries(self.model, [Entity(int(u))[relation] for u in sources[seen]]).sets
             distances = self.model.distance(sets, self.table[[entity]])[:, 0].cpu().numpy()
-        return self.calibration(distances)
+        probabilities[seen] = self.calibration(distances)
+        return probabilities
 
     def _text(self, query: Query) -> str:
         return str(unresolve(query, self.graph)).removeprefix("?X . ")

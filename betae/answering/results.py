@@ -45,8 +45,8 @@ class Answer:
 
     entity: str
     label: str
-    rank: int  # by distance, among all entities
-    score: float  # the distance, negated: higher is better
+    rank: int | None  # by distance, among all entities; None if it has none, or is not embedded
+    score: float | None  # the distance, negated: higher is better; None if it is not embedded
     probability: float  # of being an answer; 1 if it is known
     status: Status
     why: Step | None = None
@@ -59,9 +59,10 @@ class Answers:
     query: str
     answers: tuple[Answer, ...]
     num_known: int  # by the facts alone
-    expected: float  # number of answers
+    expected: float | None  # number of answers; None if the model cannot say
     entropy: float | None  # of the query's embedding; None if the model has no such thing
     looks_empty: bool
+    not_embedded: tuple[str, ...] = ()  # names in the question that the model has not learned
 
     def __iter__(self) -> Iterator[Answer]:
         return iter(self.answers)
@@ -76,14 +77,21 @@ class Answers:
         lines = [self.query, self.summary()]
         for answer in self.answers:
             lines.append(
-                f"{answer.rank:>6}  {answer.probability:6.1%}  {answer.status:<9}  {answer.label}"
+                f"{_rank(answer):>6}  {answer.probability:6.1%}  {answer.status:<9}  {answer.label}"
             )
         return "\n".join(lines)
 
     def summary(self) -> str:
         """Say how many answers there are, known and expected."""
-        text = f"{self.num_known:,} known; about {self.expected:,.1f} expected"
-        return text + ("; it looks as if there is none" if self.looks_empty else "")
+        parts = [f"{self.num_known:,} known"]
+        if self.expected is not None:
+            parts.append(f"about {self.expected:,.1f} expected")
+        if self.looks_empty:
+            parts.append("it looks as if there is none")
+        if self.not_embedded:
+            so = "predicted from their known edges" if self.expected is not None else "known only"
+            parts.append(f"the model has not learned {', '.join(self.not_embedded)}: {so}")
+        return "; ".join(parts)
 
     def to_polars(self) -> pl.DataFrame:
         """Return a table, one row for each answer."""
@@ -114,7 +122,7 @@ class Answers:
         for answer in self.answers:
             colour = "green" if answer.status == "known" else "yellow"
             table.add_row(
-                str(answer.rank),
+                _rank(answer),
                 f"{answer.probability:.1%}",
                 f"[{colour}]{answer.status}[/{colour}]",
                 Text(answer.label),
@@ -124,7 +132,7 @@ class Answers:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{answer.rank}</td><td>{answer.probability:.1%}</td><td>{answer.status}</td>"
+            f"<tr><td>{_rank(answer)}</td><td>{answer.probability:.1%}</td><td>{answer.status}</td>"
             f"<td>{escape(answer.label)}{_html(answer.why) if answer.why else ''}</td></tr>"
             for answer in self.answers
         )
@@ -133,6 +141,10 @@ class Answers:
             "<tr><th>rank</th><th>probability</th><th></th><th>answer</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
+
+
+def _rank(answer: Answer) -> str:
+    return "-" if answer.rank is None else str(answer.rank)
 
 
 MARKS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class QueryModel(nn.Module, ABC):
     config: Any  # the geometry's own frozen dataclass
     has_complement = False  # whether `negate` is defined
     entities: nn.Parameter  # (num_entities, any): a learned row for every entity
+    metric: ClassVar[Literal["inner product", "L1"]]  # of the search vectors
     has_sparse_gradient = False  # of `entities`: training sets it, since a step touches few rows
 
     def __init__(self, num_entities: int, num_relations: int, dim: int):
@@ -76,6 +77,17 @@ class QueryModel(nn.Module, ABC):
     @abstractmethod
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the distance of each entity from each set: (n, width) -> (n, num_entities)."""
+
+    # What a store of vectors needs: by `metric`, the vectors nearest to a set's are those of the
+    # entities at the smallest distance.
+
+    def entity_vectors(self, table: Tensor) -> Tensor:
+        """Return the search vectors of entities of a table: (n, any) -> (n, search width)."""
+        return table
+
+    def set_vectors(self, sets: Tensor) -> Tensor:
+        """Return the search vectors of sets: (n, width) -> (n, search width)."""
+        return sets
 
     def uncertainty(self, sets: Tensor) -> Tensor:  # noqa: ARG002
         """Return a number for each set that grows with its size: (n, width) -> (n,)."""

@@ -50,6 +50,7 @@ class BetaE(QueryModel):
     """
 
     geometry = "beta"
+    metric = "inner product"
     has_complement = True
 
     def __init__(self, num_entities: int, num_relations: int, config: BetaConfig | None = None):
@@ -97,6 +98,11 @@ class BetaE(QueryModel):
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the divergence of every entity from every set."""
         return divergence(sets.exp(), table)
+
+    def set_vectors(self, sets: Tensor) -> Tensor:
+        """Return [-alpha, -beta, -1]: times [F(v), f(v)] it is c(q) less the distance."""
+        params = sets.exp()
+        return -torch.cat([params, torch.ones_like(params[:, :1])], dim=-1)
 
     def uncertainty(self, sets: Tensor) -> Tensor:
         """Return the differential entropy, summed with its sign."""

@@ -34,6 +34,7 @@ class GQE(QueryModel):
     """
 
     geometry = "vector"
+    metric = "L1"
 
     def __init__(self, num_entities: int, num_relations: int, config: VectorConfig | None = None):
         self.config = config or VectorConfig()

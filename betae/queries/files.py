@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,16 @@ from betae.datasets.release import read_pickle
 from betae.edges import Ids, View
 from betae.errors import InvalidArgument
 from betae.graph import KnowledgeGraph
-from betae.queries.ast import Query
-from betae.queries.structures import fill, from_tuple, name_of, num_symbols, structure_of, to_tuple
+from betae.queries.ast import Entity, Query, nodes
+from betae.queries.structures import (
+    fill,
+    from_tuple,
+    is_open,
+    name_of,
+    num_symbols,
+    structure_of,
+    to_tuple,
+)
 from betae.ragged import Ragged
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 from betae.symbolic import answers_of_structure
@@ -79,6 +87,22 @@ class QuerySet:
 
     def __len__(self) -> int:
         return sum(map(len, self.blocks.values()))
+
+    def within(self, num_entities: int, num_relations: int) -> QuerySet:
+        """Return the queries whose names and answers have ids below these numbers."""
+        blocks = {}
+        for name, block in self.blocks.items():
+            limits = [
+                num_entities if isinstance(node, Entity) else num_relations
+                for node in nodes(block.structure)
+                if is_open(node)
+            ]
+            is_within = np.all(block.symbols < limits, axis=1)
+            for answers in (block.easy, block.hard):
+                owners = np.repeat(np.arange(len(block)), answers.lengths)
+                is_within[owners[answers.values >= num_entities]] = False
+            blocks[name] = block.take(np.flatnonzero(is_within))
+        return replace(self, blocks=blocks)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(block):,} {name}" for name, block in self.blocks.items())

@@ -133,8 +133,13 @@ def save_place_of(graph: KnowledgeGraph, run: Path) -> None:
         partial.write_text(json.dumps({"folder": place}), encoding="utf-8")
 
 
-def open_graph(run: Path, folder: Path | None = None) -> KnowledgeGraph:
-    """Open the graph of a run, from `folder` if it has moved."""
+def open_graph(
+    run: Path, folder: Path | None = None, *, may_have_grown: bool = False
+) -> KnowledgeGraph:
+    """Open the graph of a run, from `folder` if it has moved.
+
+    `may_have_grown` admits a graph to which edges were added after training.
+    """
     if folder is None:
         try:
             folder = run / json.loads((run / GRAPH).read_text(encoding="utf-8"))["folder"]
@@ -147,7 +152,12 @@ def open_graph(run: Path, folder: Path | None = None) -> KnowledgeGraph:
             )
     graph = KnowledgeGraph.open(folder)
     trained_on = read_manifest(best_model(run), "model", FORMAT_VERSION)["graph"]
-    if graph.fingerprint != trained_on:
+    if trained_on in graph.ancestors and not may_have_grown:
+        raise InvalidArgument(
+            f"{folder} has got more edges since {run} was trained. It still answers questions; "
+            "for anything else train a run on the graph as it is now."
+        )
+    if trained_on not in (graph.fingerprint, *graph.ancestors):
         raise InvalidArgument(
             f"{run} was trained on another graph than {folder} "
             f"({trained_on[:12]}…, this one is {graph.fingerprint[:12]}…)."

@@ -36,11 +36,16 @@ def drawn(number, seed):
     return distances, random.random(number) < true_curve(distances)
 
 
+def fit_to(distances, is_answer):
+    half = len(distances) // 2
+    return fit(lambda: [(distances[:half], is_answer[:half]), (distances[half:], is_answer[half:])])
+
+
 # ---- fit --------------------------------------------------------------------------------------
 
 
 def test_a_known_curve_comes_back():
-    curve = fit(*drawn(200_000, seed=1))
+    curve = fit_to(*drawn(200_000, seed=1))
     places = np.linspace(0.2, 14, 200).astype(np.float32)
     error = np.abs(curve(places) - true_curve(places))
     # 0.08 units of distance hold about 1000 draws: a standard error of at most 0.016.
@@ -49,7 +54,7 @@ def test_a_known_curve_comes_back():
 
 
 def test_a_fitted_curve_is_calibrated_on_fresh_data():
-    curve = fit(*drawn(200_000, seed=1))
+    curve = fit_to(*drawn(200_000, seed=1))
     distances, is_answer = drawn(100_000, seed=2)
     error, rows = calibration_error(curve(distances), is_answer)
     assert error < 0.01
@@ -66,7 +71,7 @@ def test_the_curve_falls_and_is_a_probability(data):
     distances = data.draw(arrays(np.float32, number, elements=values))
     is_answer = data.draw(arrays(np.bool_, number))
     is_answer[data.draw(st.integers(0, number - 1))] = True
-    curve = fit(distances, is_answer)
+    curve = fit_to(distances, is_answer)
     assert np.all(np.diff(curve.distances) > 0)
     assert np.all(np.diff(curve.probabilities) <= 0)
     probabilities = curve(np.sort(distances))
@@ -77,41 +82,41 @@ def test_the_curve_falls_and_is_a_probability(data):
 def test_the_points_keep_the_number_of_answers():
     """Isotonic regression moves shares, not their weighted mean."""
     distances, is_answer = drawn(5000, seed=3)
-    curve = fit(distances, is_answer)
+    curve = fit_to(distances, is_answer)
     assert curve(distances).mean() == pytest.approx(is_answer.mean(), abs=0.01)
 
 
 def test_perfect_order():
     distances = np.arange(100, dtype=np.float32)
-    curve = fit(distances, distances < 20)
+    curve = fit_to(distances, distances < 20)
     assert np.all(curve(distances[:19]) == SUREST)
     assert curve(np.float32([1e9]))[0] < 0.02
 
 
 def test_one_answer():
     distances = np.array([1, 2, 3, 4], dtype=np.float32)
-    curve = fit(distances, distances == 2)
+    curve = fit_to(distances, distances == 2)
     at_answer = curve(distances[1:2])[0]
     assert 1 / 4 <= at_answer <= 1 / 2
     assert curve(distances[:1])[0] >= at_answer >= curve(distances[-1:])[0]
-    alone = fit(np.float32([7]), np.array([True]))
+    alone = fit_to(np.float32([7]), np.array([True]))
     assert alone(np.float32([0, 7, 9])).tolist() == [SUREST] * 3
 
 
 def test_equal_distances():
-    curve = fit(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)
+    curve = fit_to(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)
     assert curve(np.float32([0, 3, 9])).tolist() == pytest.approx([0.4] * 3)
 
 
 def test_all_are_answers():
-    curve = fit(np.arange(5, dtype=np.float32), np.ones(5, dtype=bool))
+    curve = fit_to(np.arange(5, dtype=np.float32), np.ones(5, dtype=bool))
     assert curve(np.float32([-1, 2, 9])).tolist() == [SUREST] * 3
 
 
 def test_no_answers_at_all():
     """Nothing was ever an answer: either no probability at all, or an error that says so."""
     try:
-        curve = fit(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))
+        curve = fit_to(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))
     except BetaeError:
         return
     assert curve(np.float32([0, 2, 9])).tolist() == pytest.approx([0] * 3)
@@ -161,7 +166,7 @@ def test_gather_leaves_out_easy_answers_and_marks_hard_ones(geometry):
         for entity in set(range(graph.num_entities)) - easy:
             expected_distances.append(distances[entity])
             expected_marks.append(entity in hard)
-    distances, marks = gather(model, table, queries)
+    distances, marks = map(np.concatenate, zip(*gather(model, table, queries), strict=True))
     np.testing.assert_allclose(distances, expected_distances, rtol=1e-5, atol=1e-5)
     assert marks.tolist() == expected_marks
 

@@ -45,8 +45,8 @@ def betae_command(monkeypatch, capsys):
         captured = capsys.readouterr()
         return info.value.code or 0, captured.out, captured.err
 
-    monkeypatch.setattr(cli, "out", Console(width=300))
-    monkeypatch.setattr(cli, "err", Console(width=300, stderr=True))
+    monkeypatch.setattr(cli.graphs, "out", Console(width=300))
+    monkeypatch.setattr(sys.modules["betae.cli.common"], "err", Console(width=300, stderr=True))
     return run
 
 

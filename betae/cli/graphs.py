@@ -1,0 +1,229 @@
+"""Graphs and queries: ingest, export, info, explain, sample."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from betae.cli.common import AsJson, Graph, Overwrite, app, err, out, say
+from betae.errors import InvalidArgument
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae ingest facts.tsv --out graph\n\n"
+    "  betae ingest facts.nt.gz --valid 0.1 --test 0.1 --out graph\n\n"
+    "  betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph\n\n"
+    "  betae ingest FB15k-237-betae --out graph\n\n"
+    "  betae ingest more-facts.tsv --append --out graph"
+)
+def ingest(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Files of triples (.tsv .txt .csv .parquet, RDF: .nt .ttl .nq .trig .n3 .rdf "
+            ".jsonld; also .gz), or one folder in the BetaE release layout.",
+            metavar="SOURCE...",
+        ),
+    ],
+    target: Annotated[Path, typer.Option("--out", help="Folder of the graph.")],
+    valid: Annotated[str, typer.Option(help="A file, or a fraction to split off.")] = "0",
+    test: Annotated[str, typer.Option(help="A file, or a fraction to split off.")] = "0",
+    labels: Annotated[
+        Path | None, typer.Option(help="Two columns: name and human-readable label.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    overwrite: Overwrite = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the edges to the graph that is there.")
+    ] = False,
+) -> None:
+    """Turn files of triples into a graph folder, or add them to one."""
+    from betae.datasets.release import is_release, read_release
+    from betae.graph import KnowledgeGraph
+    from betae.storage import check_writable
+    from betae.triples import read_triples
+
+    if append and (overwrite or (valid, test) != ("0", "0") or any(map(Path.is_dir, sources))):
+        raise InvalidArgument(
+            "--append adds files of training edges: no folder, --valid, --test or --overwrite."
+        )
+    before = KnowledgeGraph.open(target) if append else None
+    check_writable(target, overwrite or append)
+    with err.status("Reading") as status:
+        if len(sources) == 1 and sources[0].is_dir():
+            if not is_release(sources[0]):
+                raise InvalidArgument(
+                    f"{sources[0]} is a folder without id2ent.pkl. Name the files of triples."
+                )
+            triples = read_release(sources[0], labels)
+        else:
+            triples = read_triples(
+                *sources,
+                valid=_file_or_fraction(valid),
+                test=_file_or_fraction(test),
+                labels=labels,
+                seed=seed,
+                say=lambda text: status.update(escape(text)),
+            )
+        status.update("Sorting the adjacency")
+        graph = KnowledgeGraph.from_triples(triples) if before is None else before.extended(triples)
+        status.update("Writing the graph")
+        graph.save(target, overwrite or append)
+    for what, count in asdict(triples.report).items():
+        if count:
+            say(f"{count:>12,} {what.replace('_', ' ')}")
+    if before is not None:
+        added = len(graph.splits["train"]) - len(before.splits["train"])
+        held_out = [
+            len(before.splits[split]) - len(graph.splits[split]) for split in ("valid", "test")
+        ]
+        say(f"{added:>12,} training edges added, {sum(held_out):,} of them held out before")
+        say(f"{graph.num_entities - before.num_entities:>12,} entities are new")
+        say(f"{len(graph.relations) - len(before.relations):>12,} relations are new")
+    say(f"{graph!r}\nwritten to {target}")
+
+
+def _file_or_fraction(text: str) -> Path | float:
+    try:
+        return float(text)
+    except ValueError:
+        return Path(text)
+
+
+@app.command(epilog="Example:  betae export graph all.csv")
+def export(
+    graph: Graph,
+    file: Annotated[Path, typer.Argument(help="File to write: .tsv, .csv or .parquet.")],
+    split: Annotated[str, typer.Option(help="train, valid, test or all.")] = "all",
+) -> None:
+    """Write the edges of a graph by name."""
+    from betae.edges import SPLITS
+    from betae.graph import KnowledgeGraph
+
+    splits = [name for name in SPLITS if split in (name, "all")]
+    if not splits:
+        raise InvalidArgument(f"--split is train, valid, test or all, not {split!r}.")
+    KnowledgeGraph.open(graph).export(file, splits)
+
+
+@app.command(epilog="Example:  betae info graph --json")
+def info(
+    graph: Graph,
+    as_json: AsJson = False,
+) -> None:
+    """Describe a graph: entities, relations, edges per split, degrees, frequent relations."""
+    from betae.describe import describe_graph, draw_description
+    from betae.graph import KnowledgeGraph
+
+    description = describe_graph(KnowledgeGraph.open(graph))
+    if as_json:
+        print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
+    else:
+        out.print(draw_description(description, title=escape(str(graph))))
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae explain '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)'\n\n"
+    "  betae explain query.rq --graph graph"
+)
+def explain(
+    query: Annotated[
+        str,
+        typer.Argument(help="Logic text, or a SPARQL SELECT, or a file that holds either."),
+    ],
+    graph: Annotated[
+        Path | None,
+        typer.Option(help="A graph folder: find the names there and show the exact answers."),
+    ] = None,
+) -> None:
+    """Draw the computation tree of a query and its normal forms."""
+    from betae.graph import KnowledgeGraph
+    from betae.queries.ast import resolve
+    from betae.queries.draw import draw_tree, explain_negation, with_exact_answers
+    from betae.queries.read import read_query
+    from betae.queries.rewrite import dnf_branches
+
+    tree = read_query(query)
+    if graph is None:
+        out.print(draw_tree(tree))
+    else:
+        opened = KnowledgeGraph.open(graph)
+        resolve(tree, opened)
+        out.print(draw_tree(tree, with_exact_answers(opened)))
+    say(f"\n{tree}")
+    branches = dnf_branches(tree)
+    if len(branches) > 1:
+        out.print(f"\nAs a union of {len(branches)} queries:")
+        for branch in branches:
+            say(f"  {branch}")
+    if meaning := explain_negation(tree):
+        out.print(f"\n[yellow]Note:[/yellow] {meaning}")
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae sample graph --out train-queries\n\n"
+    "  betae sample graph --split test --count 5000 --out test-queries\n\n"
+    "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
+)
+def sample(
+    graph: Graph,
+    target: Annotated[Path, typer.Option("--out", help="Folder to write the query set to.")],
+    structures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Structures, each as NAME or NAME:COUNT; the paper's names, or logic text with _ "
+            "for open names. Default: those the paper trains on, or tests on.",
+            metavar="[STRUCTURE...]",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    count: Annotated[int, typer.Option(help="Queries per structure without a COUNT.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same set.")] = 0,
+    max_answers: Annotated[
+        int | None, typer.Option(help="Most answers of a query [valid, test: 100].")
+    ] = None,
+    max_hard: Annotated[
+        int | None,
+        typer.Option(help="Most hard answers instead, as in the sets released with the paper."),
+    ] = None,
+    as_pickles: Annotated[
+        bool, typer.Option("--pickles", help="Write the release's pickles instead.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw queries with their answers from a graph."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from betae.graph import KnowledgeGraph
+    from betae.queries.files import write_release_queries
+    from betae.queries.sample import draw_report, parse_counts, sample_queries
+    from betae.storage import check_writable
+
+    check_writable(target, overwrite)
+    counts = parse_counts(structures or [], split, count)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, transient=True) as bars:
+        tasks = {name: bars.add_task(name, total=wanted) for name, wanted in counts.items()}
+        queries = sample_queries(
+            KnowledgeGraph.open(graph),
+            counts,
+            split,
+            seed=seed,
+            max_answers=max_answers,
+            max_hard=max_hard,
+            progress=lambda name, drawn: bars.update(tasks[name], completed=drawn),
+        )
+        if as_pickles:
+            write_release_queries(queries, target, overwrite)
+        else:
+            queries.save(target, overwrite)
+    out.print(draw_report(queries))
+    say(f"{len(queries):,} queries written to {target}")

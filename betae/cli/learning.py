@@ -1,0 +1,181 @@
+"""Learning: train, plot, inspect, eval, report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from betae.cli.common import AsJson, Graph, MovedGraph, Overwrite, Run, app, err, out, say
+from betae.errors import InvalidArgument
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae train graph --out run\n\n"
+    "  betae train graph --recipe recipe.toml --minutes 30 --out run\n\n"
+    "  betae train graph --recipe recipe.toml --out run --resume\n\n"
+    "  torchrun --nproc-per-node 2 -m betae train graph --out run"
+)
+def train(
+    graph: Graph,
+    target: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
+    recipe: Annotated[
+        Path | None, typer.Option(help="TOML with settings; what it leaves out has a default.")
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="Training queries [drawn from the graph on the fly].")
+    ] = None,
+    valid: Annotated[
+        Path | None, typer.Option(help="Validation queries [sampled from the graph].")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for training; the learning rate falls with it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run.")] = False,
+) -> None:
+    """Train a model to answer queries; Ctrl-C ends it cleanly, --resume goes on."""
+    from betae.graph import KnowledgeGraph
+    from betae.queries.files import QuerySet
+    from betae.training.config import TrainConfig, read_recipe
+    from betae.training.loop import train as run_training
+    from betae.training.show import showing_progress
+
+    config = TrainConfig() if recipe is None else read_recipe(recipe)
+    opened = KnowledgeGraph.open(graph)
+    with showing_progress(err, target, config, minutes) as report:
+        result = run_training(
+            opened,
+            config,
+            target,
+            queries=None if queries is None else QuerySet.open(queries),
+            valid=None if valid is None else QuerySet.open(valid),
+            minutes=minutes,
+            resume=resume,
+            report=report,
+        )
+    if report.is_shown:
+        say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
+        if result.best_step:
+            say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
+        say(f"written to {target}")
+
+
+@app.command(epilog="Example:  betae plot run --out curves.svg")
+def plot(
+    run: Run,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="A .png or .svg file [curves.png in the run].")
+    ] = None,
+) -> None:
+    """Draw the loss and the validation MRR of a run."""
+    from betae.training.plot import plot_run
+
+    target = target or run / "curves.png"
+    plot_run(run, target)
+    say(f"written to {target}")
+
+
+@app.command(epilog="Example:  betae inspect model --json")
+def inspect(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a model, or of a run.")],
+    as_json: AsJson = False,
+) -> None:
+    """Describe a model: its geometry, config, and the size and range of every tensor."""
+    from rich.table import Table
+
+    from betae.models.files import describe_model
+    from betae.training.checkpoint import best_model
+
+    is_run = (checkpoint / "config.json").is_file()
+    model = describe_model(best_model(checkpoint) if is_run else checkpoint)
+    if as_json:
+        print(json.dumps(asdict(model), indent=2))
+        return
+    say(f"{model.geometry}, {model.parameters:,} parameters")
+    say(f"{model.entities:,} entities, {model.relations:,} directed relations")
+    say(", ".join(f"{name} {value}" for name, value in model.config.items()))
+    table = Table(box=None, padding=(0, 1))
+    for column in ("tensor", "shape", "mean", "std", "smallest", "largest"):
+        is_name = column == "tensor"
+        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
+    for name, facts in model.tensors.items():
+        shape = " x ".join(map(str, facts["shape"]))
+        numbers = [f"{facts[key]:.3g}" for key in ("mean", "std", "smallest", "largest")]
+        table.add_row(name, shape, *numbers)
+    out.print(table)
+
+
+@app.command(
+    "eval",
+    epilog="Examples:\n\n"
+    "  betae eval run --queries test-queries\n\n"
+    "  betae eval run --queries NELL-betae --empty 4000\n\n"
+    "  torchrun --nproc-per-node 2 -m betae eval run --queries test-queries",
+)
+def evaluate(
+    run: Run,
+    queries: Annotated[
+        Path, typer.Option(help="A query set, or a folder with the release's pickles.")
+    ],
+    split: Annotated[str, typer.Option(help="Of a release: valid or test.")] = "test",
+    graph: MovedGraph = None,
+    empty: Annotated[
+        int,
+        typer.Option(
+            help="Queries without answers, and as many with, to tell apart in each structure."
+        ),
+    ] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the hard answers of a query set and measure what the model knows of its uncertainty."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from betae import processes
+    from betae.evaluation.evaluate import evaluate as run_evaluation
+    from betae.evaluation.report import draw_summary, save_evaluation
+    from betae.models.files import load_model
+    from betae.queries.files import open_queries
+    from betae.training.checkpoint import best_model, open_graph
+
+    model, opened = load_model(best_model(run)), open_graph(run, graph)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with processes.joined("Run it again."):
+        is_writer = processes.rank() == 0
+        with Progress(*columns, console=err, transient=True, disable=not is_writer) as bars:
+            task = bars.add_task("reading the queries", total=None)
+            evaluation = run_evaluation(
+                model,
+                opened,
+                open_queries(opened, queries, split),
+                empty_queries=empty,
+                progress=lambda what, done, total: bars.update(
+                    task, description=what, completed=done, total=total
+                ),
+            )
+        if not evaluation.structures:
+            raise InvalidArgument(f"The model cannot do {', '.join(evaluation.cannot)}.")
+        if is_writer:
+            suffix = "" if evaluation.queries["split"] == "test" else "-valid"
+            path = save_evaluation(evaluation, run, queries.resolve().name + suffix)
+            if as_json:
+                print(json.dumps(evaluation.to_json()))
+            else:
+                out.print(draw_summary(evaluation.to_json()))
+                say(f"written to {path}; betae report {run} makes a page of it")
+
+
+@app.command(epilog="Example:  betae report run-a run-b --out report")
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    target: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the evaluations of some runs as Markdown, JSON and one HTML page, beside the paper."""
+    from betae.evaluation.report import write_report
+
+    write_report(runs, target, overwrite)
+    say(f"written to {target}: open {target / 'report.html'}")
