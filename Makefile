@@ -1,11 +1,16 @@
 # make demo   install into .venv and see it work
 # make test   install with the development tools and run the tests
 # make lint   what CI runs besides the tests
+# make reproduce DATASET=FB15k-237 MODEL=betae DATA=folder
+#             train a recipe and evaluate it beside the paper; stop it, and it goes on from there
 
 PYTHON ?= python3
 BIN := .venv/bin
+DATASET ?= FB15k-237
+MODEL ?= betae
+DATA ?= data
 
-.PHONY: demo test lint
+.PHONY: demo test lint reproduce
 demo: .venv/installed
 	@$(BIN)/betae demo
 
@@ -16,6 +21,9 @@ lint: .venv/installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+reproduce: .venv/installed
+	@$(BIN)/python scripts/reproduce.py $(DATASET) $(MODEL) --data $(DATA) --out reproduce
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

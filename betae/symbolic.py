@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
@@ -49,6 +49,45 @@ def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
         raise AssertionError(node)
 
     return np.flatnonzero(walk(query)).astype(np.int32)
+
+
+def refuted(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
+    """Return the ids of all entities that no missing edge can make an answer, ascending.
+
+    More edges only add to what a projection gives, so what a negated part is sure to hold is ruled
+    out for good.
+    """
+    adjacency, query = graph.adjacency(view), resolve(query, graph)
+
+    def surely(node: Query) -> NDArray[np.bool_]:
+        """Mark what is in the set, whatever edges are added."""
+        match node:
+            case Project(operand, relation):
+                found = np.zeros(graph.num_entities, dtype=bool)
+                for head in np.flatnonzero(surely(operand)).tolist():
+                    found[adjacency.neighbours(head, int(relation))] = True
+                return found
+            case Not(operand):
+                return ~possibly(operand)
+        return combine(node, surely)
+
+    def possibly(node: Query) -> NDArray[np.bool_]:
+        """Mark what may be in the set once edges are added."""
+        match node:
+            case Project():
+                return np.ones(graph.num_entities, dtype=bool)
+            case Not(operand):
+                return ~surely(operand)
+        return combine(node, possibly)
+
+    def combine(node: Query, walk: Callable[[Query], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        if isinstance(node, Entity):
+            return np.asarray(np.arange(graph.num_entities) == node.name)
+        operator = np.logical_or if isinstance(node, Or) else np.logical_and
+        marks: NDArray[np.bool_] = reduce(operator, map(walk, node.operands))
+        return marks
+
+    return np.flatnonzero(~possibly(query)).astype(np.int32)
 
 
 def answers_batch(graph: KnowledgeGraph, queries: Sequence[Query], view: View = "train") -> Ragged:

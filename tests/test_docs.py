@@ -50,6 +50,7 @@ def folder(tmp_path):
     recipes = blocks("docs/training.md", "toml")
     (tmp_path / "recipe.toml").write_text(recipes[0])
     (tmp_path / "labels.tsv").write_text("Ada\tAda Lovelace\n")
+    (tmp_path / "more-facts.tsv").write_text("Dot\tworks_at\tAcme Inc\nDot\tlives_in\tOslo\n")
     return tmp_path
 
 

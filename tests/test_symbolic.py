@@ -20,7 +20,7 @@ from betae.graph import KnowledgeGraph
 from betae.queries.ast import Entity, Not, Project
 from betae.queries.files import SET_VIEWS, read_release_queries
 from betae.queries.structures import STRUCTURES, fill, from_tuple, name_of, num_symbols
-from betae.symbolic import answers, answers_batch, answers_of_structure
+from betae.symbolic import answers, answers_batch, answers_of_structure, refuted
 from betae.triples import Triples
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import examples, graphs, trees, views
@@ -317,3 +317,27 @@ def test_official_easy_answers_may_be_wrong_on_the_larger_graph():
     query = fill(STRUCTURES["2in"], (0, 0, 2, 0))
     assert answers(graph, query, "train+valid").tolist() == [1]
     assert answers(graph, query, "all").tolist() == [3]
+
+
+# ---- what no missing edge can make an answer ---------------------------------------------------
+
+
+@examples(300)
+@given(st.data())
+def test_what_is_refuted_is_no_answer_on_any_larger_graph(data):
+    graph = data.draw(graphs())
+    query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
+    ruled_out = set(refuted(graph, query, "train").tolist())
+    for view in VIEWS:
+        assert not ruled_out & slow_answers(graph, query, view)
+
+
+def test_a_negated_fact_refutes_and_a_missing_edge_does_not(world):
+    france, hosts = Entity("France"), Entity("FIFA World Cup")["hosted"]
+    europeans = Entity("Europe")["~located_in"]
+    assert set(refuted(world, europeans & ~hosts)) == set(answers(world, hosts))
+    assert len(refuted(world, europeans)) == 0
+    assert len(refuted(world, (europeans & ~hosts)["capital"])) == 0  # of another country, maybe
+    assert len(refuted(world, france & ~hosts)) == world.num_entities
+    assert len(refuted(world, ~~hosts)) == 0
+    assert set(refuted(world, ~hosts | ~europeans)) == set(answers(world, hosts & europeans))

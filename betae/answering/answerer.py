@@ -28,7 +28,7 @@ from betae.queries.ast import Query, resolve, unresolve
 from betae.queries.read import read_query
 from betae.queries.structures import structure_of
 from betae.storage import writing_file
-from betae.symbolic import answers
+from betae.symbolic import answers, refuted
 from betae.training.checkpoint import best_model, open_graph
 
 CALIBRATION = "calibration.json"
@@ -116,6 +116,9 @@ class Answerer:
         structure_of(query)  # raises if it has placeholders
         known = answers(self.graph, query, self.edges)
         ids, distances, entropy = self._rank(query, union, k + len(known))
+        can_say = len(ids) > 0
+        ruled_out = np.isin(ids, refuted(self.graph, query, self.edges))
+        ids, distances = ids[~ruled_out], distances[~ruled_out]
         # Known answers without a place: not embedded, or not found by the index. They come first.
         apart = np.setdiff1d(known, ids)
         ids = np.concatenate([apart, ids])
@@ -142,7 +145,6 @@ class Answerer:
                     explainer.explain(query, entity) if explain else None,
                 )
             )
-        can_say = len(ids) > len(apart)
         expected = float(probabilities.sum()) if can_say else None
         return Answers(
             str(unresolve(query, self.graph)),

@@ -45,7 +45,7 @@ class Answer:
 
     entity: str
     label: str
-    rank: int | None  # by distance, among all entities; None if it has none, or is not embedded
+    rank: int | None  # by distance, of all that the facts do not rule out; None: not found so
     score: float | None  # the distance, negated: higher is better; None if it is not embedded
     probability: float  # of being an answer; 1 if it is known
     status: Status

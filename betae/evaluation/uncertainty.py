@@ -70,8 +70,10 @@ def correlate(uncertainty: Floats, counts: NDArray[np.int64]) -> Correlation:
 # ---- queries without answers ------------------------------------------------------------------
 
 
-def sample_empty(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) -> QueryBlock:
-    """Draw queries without an answer on any edge: entities and relations uniformly at random.
+def sample_empty(
+    graph: KnowledgeGraph, name: str, count: int, seed: int = 0, view: View = "all"
+) -> QueryBlock:
+    """Draw queries without an answer in a view: entities and relations uniformly at random.
 
     The block holds fewer than `count` if a hundred times as many draws do not give them.
     """
@@ -85,7 +87,7 @@ def sample_empty(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) ->
     found = np.empty((0, len(limits)), dtype=np.int32)
     for _ in range(100):
         drawn = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
-        is_empty = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths == 0
+        is_empty = answers_of_structure(graph.adjacency(view), structure, drawn).lengths == 0
         found = np.unique(np.concatenate([found, drawn[is_empty]]), axis=0)
         if len(found) >= count:
             break

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from betae.checks import check_choice, check_positive
+from betae.errors import InvalidArgument
 from betae.models.base import Attention, QueryModel, mean_by, relation_parameter
 from betae.models.divergence import divergence, entity_table, entropy
 
@@ -23,11 +24,17 @@ class BetaConfig:
     projection: Literal["modulated", "concatenated"] = "modulated"
     bound: Literal["smooth", "clamp"] = "smooth"
     spread: float = 0.3  # of the entities' initial log-parameters
+    dropout: float = (
+        0.0  # in training, share of an anchor's and of hidden numbers that are left out
+    )
 
     def __post_init__(self) -> None:
         for name in ("dim", "hidden", "layers"):
             check_positive(name, getattr(self, name), whole=True)
         check_positive("spread", self.spread)
+        check_positive("dropout", self.dropout, or_zero=True)
+        if self.dropout >= 1:
+            raise InvalidArgument(f"dropout is {self.dropout!r}; it must be below 1.")
         check_choice("projection", self.projection, ("modulated", "concatenated"))
         check_choice("bound", self.bound, ("smooth", "clamp"))
 
@@ -73,8 +80,11 @@ class BetaE(QueryModel):
         return torch.log(torch.clamp(x + 1, min=0.05, max=1e9))
 
     def embed_entities(self, ids: Tensor) -> Tensor:
-        """Return the log-parameters of entities."""
-        return self.bound(self.look_up(ids))
+        """Return the log-parameters of entities; one that is left out says nothing: it is 0."""
+        x = self.bound(self.look_up(ids))
+        if self.training and self.config.dropout:
+            x = x * (torch.rand_like(x) >= self.config.dropout)
+        return x
 
     def project(self, sets: Tensor, relations: Tensor) -> Tensor:
         """Apply the relation's transformation."""
@@ -126,6 +136,7 @@ class ModulatedProjection(nn.Module):
         self.first = nn.Linear(width, hidden)
         self.others = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
         self.last = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(config.dropout)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -133,9 +144,9 @@ class ModulatedProjection(nn.Module):
         """Return the projections before the bound: (n, 2 dim), (n,) -> (n, 2 dim)."""
         look_up = nn.functional.embedding
         scale, shift = (look_up(relations, t) for t in (self.hidden_scale, self.hidden_shift))
-        hidden = torch.relu(torch.addcmul(shift, self.first(x), scale))
+        hidden = self.dropout(torch.relu(torch.addcmul(shift, self.first(x), scale)))
         for layer in self.others:
-            hidden = torch.relu(layer(hidden))
+            hidden = self.dropout(torch.relu(layer(hidden)))
         scale, shift = (look_up(relations, t) for t in (self.scale, self.shift))
         change: Tensor = self.last(hidden)
         return torch.addcmul(shift, x, scale) + change
@@ -151,10 +162,11 @@ class ConcatenatedProjection(nn.Module):
         sizes = [width + config.dim, *[config.hidden] * config.layers]
         self.hidden = nn.ModuleList(map(nn.Linear, sizes[:-1], sizes[1:]))
         self.last = nn.Linear(config.hidden, width)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, relations: Tensor) -> Tensor:
         """Return the projections before the bound: (n, 2 dim), (n,) -> (n, 2 dim)."""
         h = torch.cat([x.exp(), nn.functional.embedding(relations, self.relations)], dim=-1)
         for layer in self.hidden:
-            h = torch.relu(layer(h))
+            h = self.dropout(torch.relu(layer(h)))
         return self.last(h)  # type: ignore[no-any-return]

@@ -24,6 +24,8 @@ class TrainConfig:
     candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
     scale: float = 0.1  # softmax: where the learned factor on distances starts
     normalisation: float = 0.1  # softmax: weight of "scores say who is an answer"; 0: ranks only
+    size: float = 0.1  # softmax: weight of "uncertainty says how many answers"
+    empty: float = 0.0  # softmax: queries without answers, beside a batch, as a share of it
     negatives: int = 128  # margin: entities drawn for each query
     margin: float = 60.0  # margin: the paper's gamma for BetaE; 24 for box and vector
     batch_size: int = 512  # queries of a step, over all structures (and machines)
@@ -49,7 +51,10 @@ class TrainConfig:
             check_positive(name, getattr(self, name), whole=True)
         for name in ("warmup", "validation_queries", "patience", "seed"):
             check_positive(name, getattr(self, name), whole=True, or_zero=True)
-        check_positive("normalisation", self.normalisation, or_zero=True)
+        for name in ("normalisation", "size", "empty"):
+            check_positive(name, getattr(self, name), or_zero=True)
+        if self.empty and self.loss == "margin":
+            raise InvalidArgument("empty needs loss = 'softmax': the margin loss needs an answer.")
         for name in ("scale", "margin", "learning_rate", "table_rate"):
             check_positive(name, getattr(self, name))
         for table in ("model", "structures"):

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from betae.edges import Ids
 from betae.errors import InvalidArgument
+from betae.evaluation.uncertainty import sample_empty
 from betae.graph import KnowledgeGraph
 from betae.models.execute import Group
 from betae.queries.ast import Query
@@ -158,6 +159,7 @@ class Batch:
     positive: Tensor  # (B,): the column of an answer of each query
     negatives: Tensor  # (B, negatives): columns that are no answers; margin loss only
     weights: Tensor  # (B,): 1 / sqrt(4 + number of answers), with mean 1; margin loss only
+    num_answers: Tensor  # (B,): of each query, candidates or not
     positions: dict[str, Position]  # of the streams, after this batch
     num_entities: int  # of the graph
 
@@ -166,8 +168,43 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on a device; the executor moves the groups."""
-        names = ("candidates", "is_answer", "positive", "negatives", "weights")
+        names = ("candidates", "is_answer", "positive", "negatives", "weights", "num_answers")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+class EmptyQueries:
+    """Queries without answers in the training graph, of all structures of the mix in turn."""
+
+    POOL = 20_000  # of each structure
+
+    def __init__(self, graph: KnowledgeGraph, config: TrainConfig):
+        pools = [
+            sample_empty(graph, name, self.POOL, config.seed, "train") for name in config.structures
+        ]
+        self.pools, self.config = [pool for pool in pools if len(pool)], config
+
+    def add_to(self, batch: Batch) -> Batch:
+        """Return a batch with some of them at its end."""
+        number = round(self.config.empty * len(batch))
+        if not number or not self.pools:
+            return batch
+        pool = self.pools[batch.step % len(self.pools)]
+        generator = np.random.default_rng((self.config.seed, 2, batch.step))
+        symbols = torch.from_numpy(pool.symbols[generator.integers(len(pool), size=number)])
+        positions = torch.arange(len(batch), len(batch) + number)
+
+        def more(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor, tensor.new_zeros(number, *tensor.shape[1:])])
+
+        return replace(
+            batch,
+            groups=[*batch.groups, Group(pool.structure, symbols.long(), positions)],
+            is_answer=more(batch.is_answer),
+            positive=more(batch.positive),
+            negatives=more(batch.negatives),
+            weights=more(batch.weights),
+            num_answers=more(batch.num_answers),
+        )
 
 
 def make_batch(
@@ -215,6 +252,7 @@ def make_batch(
         torch.from_numpy(column[chosen]).long(),
         torch.from_numpy(column[negatives]).long(),
         torch.from_numpy((weights / weights.mean()).astype(np.float32)),
+        torch.from_numpy(answers.lengths),
         {name: stream.position() for name, stream in streams.items()},
         num_entities,
     )
@@ -274,7 +312,11 @@ def _front_non_answers(offsets, values, drawn, num_entities):  # type: ignore[no
 
 
 def prepare_batches(
-    start: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
+    start: int,
+    streams: Mapping[str, Stream],
+    config: TrainConfig,
+    num_entities: int,
+    empty: EmptyQueries | None = None,
 ) -> Generator[Batch]:
     """Yield the batches of steps `start`, `start` + 1, …, made ahead by a thread."""
     queue: Queue[Batch | BaseException] = Queue(AHEAD)
@@ -284,6 +326,8 @@ def prepare_batches(
         try:
             for step in range(start, config.steps):
                 batch = make_batch(step, streams, config, num_entities)
+                if empty is not None:
+                    batch = empty.add_to(batch)
                 if stop.is_set():
                     return
                 queue.put(batch)

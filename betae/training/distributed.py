@@ -33,6 +33,7 @@ def share_of(batch: Batch) -> Batch:
         positive=batch.positive[chosen],
         negatives=batch.negatives[chosen],
         weights=batch.weights[chosen],
+        num_answers=batch.num_answers[chosen],
     )
 
 

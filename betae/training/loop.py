@@ -40,7 +40,7 @@ from betae.training.checkpoint import (
     save_place_of,
 )
 from betae.training.config import TrainConfig
-from betae.training.data import open_streams, prepare_batches
+from betae.training.data import EmptyQueries, open_streams, prepare_batches
 from betae.training.losses import make_loss
 from betae.training.optimizer import Optimizer, rate_factor
 
@@ -94,6 +94,7 @@ def train(
         loss_function = make_loss(config).to(device)
         optimizer = Optimizer(model, loss_function, config)
         streams = open_streams(graph, queries, config)
+        empty = EmptyQueries(graph, config) if config.empty else None
         valid = _checked(valid, graph) or sample_validation(graph, model, config)
         structures = [stream.structure for stream in streams.values()]
         structures += [block.structure for block in valid.blocks.values()] if valid else []
@@ -120,7 +121,7 @@ def train(
         why = stuck if _is_stuck(progress, config) else "all steps done"
         first = config.steps if _is_stuck(progress, config) else progress.step
         batches = stack.enter_context(
-            closing(prepare_batches(first, streams, config, graph.num_entities))
+            closing(prepare_batches(first, streams, config, graph.num_entities, empty))
         )
         waiting_since = time.monotonic()
         for batch in batches:
@@ -131,7 +132,11 @@ def train(
                 distances = embedded.best(
                     model.distance(embedded.sets, model.table(share.candidates))
                 )
-            loss = loss_function(distances.float(), share).sum() / len(batch)
+            uncertainty = None
+            if config.loss == "softmax" and config.size and model.has_uncertainty:
+                largest = -embedded.best(-model.uncertainty(embedded.sets))
+                uncertainty = largest.float() / model.dim
+            loss = loss_function(distances.float(), share, uncertainty).sum() / len(batch)
             optimizer.zero_grad()
             loss.backward()
             distributed.sum_gradients(optimizer)

@@ -14,6 +14,8 @@ from betae import processes
 from betae.training.config import TrainConfig
 from betae.training.data import Batch
 
+NONE = 0.1  # answers that a query without any is said to have, to take its logarithm
+
 
 class SoftmaxLoss(nn.Module):
     """Each answer among the candidates against all the candidates that are no answers.
@@ -25,37 +27,57 @@ class SoftmaxLoss(nn.Module):
     That does not change when a constant is added to all distances of a query, so a distance would
     mean something else in every query, and the branches of a union could not be compared. Hence a
     second cost, the square of ln(sum of exp(s) over all entities / number of answers): exp(s) is
-    then as much as to say "is an answer". It also ties the entropy of a query to its number of
-    answers. The entities that are no candidates are stood for by the candidates that are no
-    answers. Scale and offset are learned; the offset starts one below where the second cost of
-    the first batch is smallest (there its gradient would be nothing but rounding errors).
+    then as much as to say "is an answer". The entities that are no candidates are stood for by the
+    candidates that are no answers.
+
+    A third cost makes the uncertainty of a query say how many answers it has: the square of
+    intercept + slope * uncertainty / dim - ln(number of answers).
+
+    Scale, offset, intercept and slope are learned; offset and intercept start one below where their
+    cost of the first batch is smallest (there its gradient would be nothing but rounding errors).
     """
 
     def __init__(self, config: TrainConfig):
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(config.scale).log())
         self.offset = nn.Parameter(torch.tensor(math.nan))  # not yet known
-        self.normalisation = config.normalisation
+        self.log_slope = nn.Parameter(torch.tensor(4.0).log())
+        self.intercept = nn.Parameter(torch.tensor(math.nan))
+        self.normalisation, self.size = config.normalisation, config.size
 
-    def forward(self, distances: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of every query, (B,)."""
+    def forward(self, distances: Tensor, batch: Batch, uncertainty: Tensor | None = None) -> Tensor:
+        """Return the loss of every query, (B,); `uncertainty` is per dimension, (B,)."""
         rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few beside the others
         counts = torch.bincount(rows, minlength=len(distances))
         total, answers = _split(distances, self.log_scale.exp(), batch.is_answer, rows, columns)
         zeros = torch.zeros_like(total)
-        costs = zeros.index_add(0, rows, softplus(total[rows] - answers)) / counts
+        costs = zeros.index_add(0, rows, softplus(total[rows] - answers)) / counts.clamp(min=1)
         if self.normalisation:
             largest = zeros.scatter_reduce(0, rows, answers.detach(), "amax", include_self=False)
             sums = zeros.index_add(0, rows, torch.exp(answers - largest[rows]))
-            weight = math.log(batch.num_entities / distances.shape[1])
-            everything = torch.logaddexp(total + weight, sums.log() + largest)
-            excess = everything - counts.log()
-            if self.offset.isnan():
-                sums = torch.stack([excess.detach().sum(), excess.new_tensor(len(excess))])
-                total_excess, number = processes.sum_over_processes(sums).tolist()
-                nn.init.constant_(self.offset, -total_excess / number - 1)
+            everything = total + math.log(batch.num_entities / distances.shape[1])
+            of_answers = sums.clamp(min=1e-30).log() + largest
+            everything = torch.where(
+                counts > 0, torch.logaddexp(everything, of_answers), everything
+            )
+            excess = everything - counts.float().clamp(min=NONE).log()
+            _start(self.offset, excess)
             costs = costs + self.normalisation * (self.offset + excess) ** 2
+        if self.size and uncertainty is not None:
+            error = (
+                self.log_slope.exp() * uncertainty - batch.num_answers.float().clamp(min=NONE).log()
+            )
+            _start(self.intercept, error)
+            costs = costs + self.size * (self.intercept + error) ** 2
         return costs
+
+
+def _start(parameter: nn.Parameter, errors: Tensor) -> None:
+    """Set a parameter that is not yet known to one below what makes the mean error zero."""
+    if parameter.isnan():
+        sums = torch.stack([errors.detach().sum(), errors.new_tensor(len(errors))])
+        total, number = processes.sum_over_processes(sums).tolist()
+        nn.init.constant_(parameter, -total / number - 1)
 
 
 class _Split(torch.autograd.Function):
@@ -106,7 +128,12 @@ class MarginLoss(nn.Module):
         super().__init__()
         self.margin = config.margin
 
-    def forward(self, distances: Tensor, batch: Batch) -> Tensor:
+    def forward(
+        self,
+        distances: Tensor,
+        batch: Batch,
+        uncertainty: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
         """Return the loss of every query, (B,)."""
         answer = distances.gather(1, batch.positive.unsqueeze(1)).squeeze(1)
         negatives = distances.gather(1, batch.negatives)

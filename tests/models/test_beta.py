@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from betae.models import BetaE
+from betae.errors import InvalidArgument
+from betae.models import BetaConfig, BetaE
 from tests.models.reference import BETA_CONFIGS, assert_close, enliven, kl_slowly
 from tests.queries.strategies import examples
 
@@ -250,3 +251,25 @@ def test_uncertainty_is_the_entropy(config, sets):
     alphas, betas = np.split(sets.double().exp().numpy(), 2, axis=1)
     expected = scipy.stats.beta.entropy(alphas, betas).sum(axis=1)
     np.testing.assert_allclose(make(config).uncertainty(sets), expected, rtol=2e-5, atol=2e-4)
+
+
+def test_dropout_is_for_training_only():
+    model = BetaE(50, 4, BetaConfig(dim=40, hidden=30, dropout=0.25))
+    enliven(model)
+    ids, relations = torch.arange(50), torch.zeros(50, dtype=torch.long)
+    whole = model.eval().embed_entities(ids)
+    projected = model.project(whole, relations)
+    assert torch.equal(model.project(whole, relations), projected)
+    model.train()
+    some = model.embed_entities(ids)
+    left_out = some != whole
+    assert torch.all(some[left_out] == 0)
+    assert 0.2 < float(left_out.float().mean()) < 0.3
+    assert not torch.allclose(model.project(whole, relations), projected)
+    assert torch.equal(model.table(), model.eval().table())
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1, 2.0])
+def test_a_dropout_out_of_range(dropout):
+    with pytest.raises(InvalidArgument, match="dropout"):
+        BetaConfig(dropout=dropout)

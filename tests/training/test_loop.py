@@ -217,8 +217,8 @@ def test_patience(train, tmp_path):
 def break_loss_at(monkeypatch, step, value=math.nan):
     forward = SoftmaxLoss.forward
 
-    def broken(self, distances, batch):
-        costs = forward(self, distances, batch)
+    def broken(self, distances, batch, uncertainty):
+        costs = forward(self, distances, batch, uncertainty)
         return costs * value if batch.step == step else costs
 
     monkeypatch.setattr(SoftmaxLoss, "forward", broken)

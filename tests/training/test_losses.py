@@ -27,6 +27,7 @@ def batch_of(is_answer, positive=None, negatives=None, weights=None):
         torch.tensor(positive or [0] * number),
         torch.tensor(negatives or [[0]] * number),
         torch.tensor(weights or [1.0] * number),
+        2 * is_answer.sum(dim=1),  # as many again are no candidates
         {},
         3 * num_candidates,
     )
@@ -49,8 +50,8 @@ def slow_softmax(distances, scale, is_answer, offset, weight, times):
         scores = (offset - scale * row).exp()
         pairs = zip(scores, marks, strict=True)
         everything = sum(score * (1 if is_one else times) for score, is_one in pairs)
-        normalisation = (everything / sum(marks)).log() ** 2
-        costs.append(sum(of_answers) / len(of_answers) + weight * normalisation)
+        normalisation = (everything / (sum(marks) or 0.1)).log() ** 2
+        costs.append(sum(of_answers) / max(1, len(of_answers)) + weight * normalisation)
     return torch.stack(costs)
 
 
@@ -73,7 +74,7 @@ def numbers(least, most):
 @st.composite
 def softmax_cases(draw):
     width = draw(st.integers(2, 7))
-    marks = st.lists(st.booleans(), min_size=width, max_size=width).filter(any)
+    marks = st.lists(st.booleans(), min_size=width, max_size=width)  # none: without answers
     is_answer = draw(st.lists(marks, min_size=1, max_size=4))
     row = st.lists(numbers(0, 30), min_size=width, max_size=width)
     distances = draw(st.lists(row, min_size=len(is_answer), max_size=len(is_answer)))
@@ -160,6 +161,26 @@ def test_normalisation_by_hand():
     assert float(cost.detach()) == pytest.approx(math.log(3) + 0.5 * math.log(7) ** 2)
 
 
+def test_size_by_hand():
+    """Two answers at an uncertainty of 3, and a query without answers at 1; slope 4."""
+    loss = SoftmaxLoss(small_config(normalisation=0.0, size=0.5))
+    nn.init.constant_(loss.intercept, -5.0)
+    batch = batch_of([[True, True], [False, False]])
+    plain = loss(torch.ones(2, 2), batch)
+    sized = loss(torch.ones(2, 2), batch, torch.tensor([3.0, 1.0]))
+    expected = [0.5 * (12 - 5 - math.log(4)) ** 2, 0.5 * (4 - 5 - math.log(0.1)) ** 2]
+    assert (sized - plain).tolist() == pytest.approx(expected)
+
+
+def test_a_query_without_answers_costs_nothing_but_its_size():
+    distances = torch.rand(1, 4).requires_grad_()
+    loss = SoftmaxLoss(small_config(normalisation=0.0, size=0.0))
+    costs = loss(distances, batch_of([[False] * 4]), torch.ones(1))
+    costs.sum().backward()
+    assert costs.tolist() == [0]
+    assert distances.grad.tolist() == [[0] * 4]
+
+
 def test_the_offset_starts_one_below_where_it_costs_least():
     loss = SoftmaxLoss(small_config(scale=1.0, normalisation=1.0))
     distances = torch.tensor([[5.0, 6.0, 7.0], [1.0, 2.0, 4.0]])
@@ -199,7 +220,7 @@ def test_no_distance_is_too_large(size):
 def test_the_scale_starts_as_configured():
     loss = make_loss(small_config(scale=0.25))
     assert float(loss.log_scale.exp().detach()) == pytest.approx(0.25)
-    assert list(dict(loss.named_parameters())) == ["log_scale", "offset"]
+    assert list(dict(loss.named_parameters())) == ["log_scale", "offset", "log_slope", "intercept"]
     assert not list(make_loss(small_config(loss="margin")).parameters())
 
 

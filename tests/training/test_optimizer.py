@@ -124,7 +124,7 @@ def test_each_parameter_has_its_rate():
         config.learning_rate * 0.5, rel=1e-3
     )
     # all but the entities, with the scale and the offset of the loss
-    assert len(optimizer.dense_parameters()) == len(before) + 1
+    assert len(optimizer.dense_parameters()) == len(before) + 3
 
 
 @pytest.mark.parametrize("geometry", ["beta", "box", "vector"])

@@ -1,0 +1,55 @@
+"""A three-hop question with a negation, by readable names: how long it takes to open and to answer.
+
+    python benchmarks/answering.py RUN --graph FOLDER
+
+RUN is a run on FB15k-237; FOLDER the same graph with labels:
+
+    betae ingest FB15k-237-betae --labels names/FB15k_mid2name.txt --out FOLDER
+
+Beside it the time that the exact answers alone take, by a traversal of the facts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+from betae import Answerer, answers, parse
+
+QUESTION = """?X . exists ?P, ?F :
+    /people/person/place_of_birth(?P, Toronto)
+    & /film/actor/film./film/performance/film(?P, ?F)
+    & /film/film/genre(?F, ?X)
+    & !/film/film/genre(City_of_Angels, ?X)"""
+
+
+def milliseconds(function: Callable[[], object], repeat: int) -> float:
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return 1000 * median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run")
+    parser.add_argument("--graph")
+    arguments = parser.parse_args()
+    answerer = Answerer.open(arguments.run, arguments.graph)  # fits the probabilities, if need be
+    opening = milliseconds(lambda: Answerer.open(arguments.run, arguments.graph), 5)
+    print(f"opening {opening / 1000:.2f} s")
+    print(answerer.answer(QUESTION))
+    print(f"answering {milliseconds(lambda: answerer.answer(QUESTION), 50):.1f} ms")
+    explained = milliseconds(lambda: answerer.answer(QUESTION, explain=True), 10)
+    print(f"with explanations {explained:.1f} ms")
+    query = parse(QUESTION)
+    facts = milliseconds(lambda: answers(answerer.graph, query), 50)
+    print(f"of which the exact answers {facts:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Approximate search among a million entities drawn around trained ones, against exact search.
+
+    python benchmarks/index.py RUN [--entities 1000000] [--kind ivf] [--spread 0.5]
+
+Each synthetic entity is a trained one, moved in every dimension by `spread` standard deviations of
+the trained ones there. Queries are of all structures, each searched by itself; the effort of the
+index is found on other queries than it is measured on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+from memory import peak_memory
+from torch import nn
+
+from betae import best_model, load_model, open_graph
+from betae.index import build_index, measure, typical_queries
+from betae.models.base import QueryModel
+
+AT_ONCE = 50_000
+
+
+def draw_table(model: QueryModel, number: int, spread: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    trained = model.entities.detach()
+    deviation = spread * trained.std(dim=0)
+    pieces = []
+    for start in range(0, number, AT_ONCE):
+        size = min(AT_ONCE, number - start)
+        rows = trained[torch.randint(len(trained), (size,), generator=generator)]
+        rows = rows + deviation * torch.randn(rows.shape, generator=generator)
+        model.entities = nn.Parameter(rows)
+        with torch.no_grad():
+            pieces.append(model.table())
+    model.entities = nn.Parameter(trained)
+    return torch.cat(pieces)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run")
+    parser.add_argument("--entities", type=int, default=1_000_000)
+    parser.add_argument("--kind", help="ivf, hnsw or lsh")
+    parser.add_argument("--spread", type=float, default=0.5)
+    arguments = parser.parse_args()
+    model = load_model(best_model(arguments.run)).eval()
+    graph = open_graph(arguments.run)
+    to_tune, to_measure = (typical_queries(model, graph, seed=seed) for seed in (0, 1))
+    table = draw_table(model, arguments.entities, arguments.spread)
+    start = time.perf_counter()
+    index = build_index(model, table, to_tune, kind=arguments.kind)
+    print(f"{index.kind} of {len(table):,} entities built in {time.perf_counter() - start:.0f} s")
+    exact, found = measure(model, table, to_measure, [index])
+    print(f"exact  {exact.milliseconds:8.1f} ms a query")
+    print(f"{index.kind:5}  {found.milliseconds:8.1f} ms a query, recall@10 {found.recall:.3f}")
+    print(f"{exact.milliseconds / found.milliseconds:.1f} times exact; {peak_memory():.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""From a file of triples to answers, known and predicted, with the edges that are missing.
+
+python examples/own_triples.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from betae import Answerer, KnowledgeGraph, TrainConfig, read_triples, train
+
+CITIES = {"Vienna": "Austria", "Graz": "Austria", "Lyon": "France", "Paris": "France"}
+FACTS = [f"{city}\tin\t{country}" for city, country in CITIES.items()]
+for number in range(200):
+    city = list(CITIES)[number % 4]
+    FACTS.append(f"person{number}\tlives_in\t{city}")
+    FACTS.append(f"person{number}\tspeaks\t{'German' if CITIES[city] == 'Austria' else 'French'}")
+
+with tempfile.TemporaryDirectory() as folder:
+    facts = Path(folder) / "facts.tsv"
+    facts.write_text("\n".join(FACTS))
+
+    # A tenth of the edges are hidden, to learn how far predictions can be trusted.
+    graph = KnowledgeGraph.from_triples(read_triples(facts, valid=0.1))
+    config = TrainConfig(
+        model={"dim": 32, "hidden": 64},
+        structures={"1p": 1, "2p": 1, "3p": 1, "2i": 1},  # so small a graph has no others
+        batch_size=128,
+        steps=300,
+    )
+    train(graph, config, Path(folder) / "run")
+
+    answerer = Answerer.open(Path(folder) / "run")
+    languages = "?X . exists ?P, ?C : in(?C, Austria) & lives_in(?P, ?C) & speaks(?P, ?X)"
+    print(answerer.answer(languages, k=3))
+
+    head, relation, tail = graph.splits["valid"][-1]  # one of the hidden edges
+    hidden = f"?X . {graph.relations[relation]}({graph.entities[head]}, ?X)"
+    print("The file said, but the model did not see:", graph.entities[tail])
+    print(answerer.answer(hidden, k=3))
