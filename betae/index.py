@@ -33,7 +33,14 @@ from betae.models.base import QueryModel
 from betae.models.execute import Embedded, embed_queries, score_blocks
 from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
-from betae.storage import check_parts, read_manifest, write_manifest, writing_file, writing_folder
+from betae.storage import (
+    MANIFEST,
+    check_parts,
+    read_manifest,
+    write_manifest,
+    writing_file,
+    writing_folder,
+)
 
 Kind = Literal["ivf", "hnsw", "lsh"]
 KINDS: dict[str, tuple[Kind, ...]] = {"inner product": ("ivf", "lsh"), "L1": ("hnsw", "lsh")}
@@ -94,6 +101,8 @@ class Index:
     @classmethod
     def open(cls, folder: Path, model: str) -> Index:
         """Read the index of a model."""
+        if not (folder / MANIFEST).is_file():
+            raise StoreError(f"{folder} is no index. Build it: betae index build.")
         manifest = read_manifest(folder, "index", FORMAT_VERSION)
         check_parts(folder, manifest)
         if manifest["index_model"] != model:
@@ -201,7 +210,7 @@ def nearest(
 
 
 def _smallest(distances: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the k smallest of each row, ascending; of equal ones the first."""
+    """Return the k smallest of each row, ascending; if k is less than all, of equal ones any."""
     if k == distances.shape[1]:
         return torch.sort(distances, dim=1, stable=True)
     return torch.topk(distances, k, largest=False)

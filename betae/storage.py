@@ -76,7 +76,7 @@ def check_writable(target: Path, overwrite: bool = False) -> None:
         _load_manifest(target / MANIFEST)
     except (OSError, ValueError):
         raise StoreError(
-            f"{target} is not a folder that betae wrote, so it is left alone."
+            f"{target} is not a folder that betae wrote, so it is left alone: move it away first."
         ) from None
 
 

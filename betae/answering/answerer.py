@@ -115,11 +115,13 @@ class Answerer:
         query = resolve(tree, self.graph)
         structure_of(query)  # raises if it has placeholders
         known = answers(self.graph, query, self.edges)
-        ids, distances, entropy = self._rank(query, union, k + len(known))
+        out = refuted(self.graph, query, self.edges)
+        ids, distances, num_ranked, entropy = self._rank(query, union, k + len(out), known)
         can_say = len(ids) > 0
-        ruled_out = np.isin(ids, refuted(self.graph, query, self.edges))
+        ruled_out = np.isin(ids, out)
         ids, distances = ids[~ruled_out], distances[~ruled_out]
-        # Known answers without a place: not embedded, or not found by the index. They come first.
+        num_ranked -= int(ruled_out[:num_ranked].sum())
+        # Known answers without a place, since they are not embedded. They come first.
         apart = np.setdiff1d(known, ids)
         ids = np.concatenate([apart, ids])
         distances = np.concatenate([np.full(len(apart), np.nan, np.float32), distances])
@@ -133,13 +135,13 @@ class Answerer:
         )
         found = []
         for place in np.flatnonzero(wanted)[:k].tolist():
-            entity, has_place = int(ids[place]), place >= len(apart)
+            entity, rank = int(ids[place]), place - len(apart) + 1
             found.append(
                 Answer(
                     self.graph.entities[entity],
                     self.graph.entity_label(entity),
-                    place - len(apart) + 1 if has_place else None,
-                    -float(distances[place]) if has_place else None,
+                    rank if 1 <= rank <= num_ranked else None,
+                    -float(distances[place]) if rank >= 1 else None,
                     float(probabilities[place]),
                     "known" if is_known[place] else "predicted",
                     explainer.explain(query, entity) if explain else None,
@@ -157,25 +159,35 @@ class Answerer:
         )
 
     def _rank(
-        self, query: Query, union: Union, number: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], float | None]:
-        """Return entities, nearest first, and their distances; and the entropy of the query.
+        self, query: Query, union: Union, k: int, known: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], int, float | None]:
+        """Return entities, nearest first, and their distances; how many have a rank; the entropy.
 
-        They are all that are embedded; by an index, at least `number`; none if the facts are all
-        there is to go by.
+        They are all that are embedded; by an index, at least k and the known answers, which have no
+        rank behind the last that was found; none if the facts are all there is to go by.
         """
         seen = seen_form(query, self.model, self.graph, self.edges)
         if seen is None:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), None
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), 0, None
         with torch.no_grad():
             embedded = embed_queries(self.model, [seen], union)
             entropy = None
             if self.model.has_uncertainty:
                 entropy = float(self.model.uncertainty(embedded.sets).max())
-        number = len(self.table) if self.index is None else number + CANDIDATES
-        distances, ids = nearest(self.model, embedded, self.table, number, self.index)
-        is_found = ids[0] >= 0
-        return ids[0][is_found], distances[0][is_found], entropy
+        number = len(self.table) if self.index is None else k + len(known) + CANDIDATES
+        all_distances, all_ids = nearest(self.model, embedded, self.table, number, self.index)
+        is_found = all_ids[0] >= 0
+        ids, distances = all_ids[0][is_found], all_distances[0][is_found]
+        missed = np.setdiff1d(known[known < len(self.table)], ids)
+        if not len(missed):
+            return ids, distances, len(ids), entropy
+        farthest = distances.max(initial=-np.inf)
+        with torch.no_grad():
+            theirs = self.model.distance(embedded.sets, self.table[missed]).amin(dim=0)
+        ids = np.concatenate([ids, missed])
+        distances = np.concatenate([distances, theirs.cpu().numpy()])
+        order = np.lexsort((ids, distances))
+        return ids[order], distances[order], int((distances <= farthest).sum()), entropy
 
 
 def entity_table(model: QueryModel) -> torch.Tensor:
