@@ -26,6 +26,7 @@ RECIPE = {  # about half a minute on two cores
     "batch_size": 256,
     "candidates": 512,
     "normalisation": 0.02,  # few dimensions, small distances
+    "size": 0.02,
     "steps": 1000,
     "learning_rate": 2e-3,
     "validate_every": 250,
@@ -66,30 +67,28 @@ def _train(graph: KnowledgeGraph, folder: Path, run: Path, console: Console) -> 
 
 
 def _draw_predictions(graph: KnowledgeGraph, query: Query, run: Path) -> Table:
-    """Lay out the best answers that the facts do not give, and whether they are true."""
-    import torch
-
-    from betae.models.execute import score_queries
-    from betae.models.files import load_model
-    from betae.training.checkpoint import best_model
+    """Lay out the best answers that the facts do not give: why, and whether they are true."""
+    from betae.answering.answerer import Answerer
 
     known = set(answers(graph, query).tolist())
-    true = set(answers(graph, query, "all").tolist())
-    with torch.no_grad():
-        order = score_queries(load_model(best_model(run)), [query])[0].argsort().tolist()
-    places = [place for place, entity in enumerate(order, 1) if entity in known]
+    true = {graph.entities[entity] for entity in answers(graph, query, "all").tolist()}
+    answerer = Answerer.open(run)
+    found = answerer.answer(query, graph.num_entities)
+    places = [answer.rank for answer in found if answer.status == "known"]
     table = Table(
-        title=f"The {len(known)} known answers rank {places[0]} to {places[-1]} of {len(order):,}; "
+        title=f"The {len(known)} known answers rank {places[0]} to {places[-1]} of {len(found):,}; "
         "the next predictions:",
         title_justify="left",
         box=None,
         padding=(0, 2),
     )
     table.add_column("rank", justify="right")
-    table.add_column("predicted")
-    table.add_column("")
-    predictions = [(place, e) for place, e in enumerate(order, 1) if e not in known]
-    for place, entity in predictions[:NUM_PREDICTIONS]:
-        verdict = "[green]true, but hidden from training[/green]" if entity in true else "wrong"
-        table.add_row(str(place), graph.entity_label(entity), verdict)
+    for column in ("predicted", "missing edge", ""):
+        table.add_column(column)
+    for answer in answerer.answer(query, NUM_PREDICTIONS, status="predicted", explain=True):
+        verdict = "wrong"
+        if answer.entity in true:
+            verdict = "[green]true, but hidden[/green]"
+        missing = ", ".join(answer.why.missing()) if answer.why else ""
+        table.add_row(str(answer.rank), answer.label, missing, verdict)
     return table

@@ -125,6 +125,12 @@ class Adjacency:
         offsets = np.searchsorted(self.relations[pairs], np.arange(num_relations + 1))
         return offsets, heads[pairs], pairs
 
+    @cached_property
+    def tails_of_a_head(self) -> NDArray[np.float64]:
+        """How many tails the heads of each relation have on average, of those that have any."""
+        pairs = np.bincount(self.relations)
+        return np.bincount(self.relations, np.diff(self.tail_offsets)) / np.maximum(pairs, 1)
+
     def degrees(self) -> NDArray[np.int64]:
         """Return the number of edges at each entity, either direction."""
         return np.diff(self.tail_offsets[self.head_offsets])

@@ -104,8 +104,8 @@ class KnowledgeGraph:
                 labels={**self._labels(), **added.labels},
             )
         )
-        if graph.fingerprint != self.fingerprint:
-            graph.ancestors = (*self.ancestors, self.fingerprint)
+        has_grown = graph.fingerprint != self.fingerprint
+        graph.ancestors = (*self.ancestors, self.fingerprint) if has_grown else self.ancestors
         return graph
 
     def _labels(self) -> dict[str, str]:

@@ -50,13 +50,15 @@ def read_triples(
     test: FileOrFraction = 0.0,
     labels: Path | str | None = None,
     seed: int = 0,
+    blank_node_prefix: str = "",
     say: Callable[[str], None] = lambda _: None,
 ) -> Triples:
     """Read triples from files; `valid` and `test` are files too, or fractions to split off.
 
     A fraction is drawn at random (by `seed`) from the triples of `sources`; every entity and
     relation keeps an edge in train. `labels` is a two-column file of name and label, and wins over
-    the `rdfs:label` of RDF files. `say` is told what is being done, for a person who waits.
+    the `rdfs:label` of RDF files. `blank_node_prefix` tells blank nodes from those read before.
+    `say` is told what is being done, for a person who waits.
     """
     fractions = [given if isinstance(given, float | int) else 0.0 for given in (valid, test)]
     if not (min(fractions) >= 0 and sum(fractions) < 1):
@@ -86,7 +88,7 @@ def read_triples(
     for number, (split, file) in enumerate(everything):
         say(f"Reading {file}")
         # Blank nodes of different files are different, though they may be written alike.
-        prefix = f"{number}." if len(everything) > 1 else ""
+        prefix = blank_node_prefix + (f"{number}." if len(everything) > 1 else "")
         table = read_table(file, schema, blank_node_prefix=prefix)
         frames[split].append(table.triples)
         for name, label in table.labels.items():

@@ -92,3 +92,10 @@ def test_an_adjacency_without_edges():
     adjacency = Adjacency.from_triples(np.empty((0, 3), dtype=np.int32), 2, 1)
     assert adjacency.neighbours(1, 0).tolist() == []
     assert adjacency.degrees().tolist() == [0, 0]
+
+
+def test_tails_of_a_head():
+    """Relation 0 leads from 0 to 1 and 2 and from 3 to 1; relation 1 has no edges."""
+    triples = np.array([[0, 0, 1], [0, 0, 2], [3, 0, 1], [0, 2, 0]], dtype=np.int32)
+    adjacency = Adjacency.from_triples(triples, 4, 3)
+    assert adjacency.tails_of_a_head.tolist() == [1.5, 1.5, 0, 0, 1, 1]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from betae.answering.calibration import Calibration, calibrate
 from betae.answering.explain import Explainer
 from betae.answering.results import Answer, Answers, Status
-from betae.answering.unseen import seen_form, unseen_names
+from betae.answering.unseen import seen_form, union_of, unseen_names
 from betae.checks import check_choice, check_positive
 from betae.edges import VIEWS, View
 from betae.errors import InvalidArgument, StoreError
@@ -170,7 +170,7 @@ class Answerer:
         if seen is None:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), 0, None
         with torch.no_grad():
-            embedded = embed_queries(self.model, [seen], union)
+            embedded = embed_queries(self.model, [seen], union_of(query, self.model, union))
             entropy = None
             if self.model.has_uncertainty:
                 entropy = float(self.model.uncertainty(embedded.sets).max())

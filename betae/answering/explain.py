@@ -4,6 +4,8 @@ A known answer has a derivation in the graph. For a predicted one the most proba
 the answer down to the anchors: at each projection the source with the largest product of "it is in
 the set before" and "the edge holds". The first is the model's probability for the part of the query
 below, or 1 if the graph entails it; the second the model's for the edge alone, or 1 if it is there.
+Among sources, one counts less if the edge would be a second one where most have one only, such as
+another capital.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from betae.answering.calibration import Calibration, Floats
 from betae.answering.results import Step
-from betae.answering.unseen import seen_form
+from betae.answering.unseen import seen_form, union_of
 from betae.edges import View
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -79,8 +81,9 @@ class Explainer:
             probabilities = np.zeros(self.graph.num_entities)
             seen = seen_form(query, self.model, self.graph, self.view)
             if seen is not None:
+                union = union_of(query, self.model, self.union)
                 with torch.no_grad():
-                    distances = score_queries(self.model, [seen], self.table, self.union)[0]
+                    distances = score_queries(self.model, [seen], self.table, union)[0]
                 probabilities[: len(self.table)] = self.calibration(distances.cpu().numpy())
             probabilities[answers(self.graph, query, self.view)] = 1
             self._members[query] = probabilities
@@ -97,8 +100,9 @@ class Explainer:
             is_member = members[sources]
         is_linked = np.isin(sources, linked)
         edges = np.where(is_linked, 1.0, self._edge_probabilities(sources, relation, entity))
+        room = np.where(is_linked, 1.0, self._room(sources, relation, entity))
         # Where no edge has a probability (a name is new), the surest source is shown.
-        best = int(np.argmax(is_member * (edges + 1e-9)))
+        best = int(np.argmax(is_member * (edges * room + 1e-9)))
         source = int(sources[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
@@ -106,6 +110,18 @@ class Explainer:
         status: Literal["known", "missing"] = "known" if is_linked[best] else "missing"
         before = () if isinstance(operand, Entity) else (self.explain(operand, source),)
         return Step(text, status, float(edges[best]), before)
+
+    def _room(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
+        """Return how far the relation lets ends that have such an edge have another: 0 to 1."""
+        adjacency = self.graph.adjacency(self.view)
+
+        def room(head: int, relation: int) -> float:
+            if not len(adjacency.neighbours(head, relation)):
+                return 1.0
+            return 1 - 1 / float(adjacency.tails_of_a_head[relation])
+
+        ends = [room(int(source), relation) for source in sources]
+        return room(entity, relation ^ 1) * np.array(ends)
 
     def _edge_probabilities(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
         """Return how probable the edges from some sources to one entity are; 0 if any is new."""

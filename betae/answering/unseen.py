@@ -5,10 +5,12 @@ from __future__ import annotations
 from betae.edges import View
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.models.execute import Union
 from betae.queries.ast import Entity, Or, Project, Query, nodes
+from betae.queries.rewrite import MAX_BRANCHES, num_branches
 from betae.symbolic import answers
 
-MOST = 32  # known answers that stand for a part of a query
+MOST = 32  # known answers that stand for a part of a query; fewer if the branches get too many
 
 
 def unseen_names(query: Query, model: QueryModel, graph: KnowledgeGraph) -> list[str]:
@@ -28,7 +30,23 @@ def seen_form(query: Query, model: QueryModel, graph: KnowledgeGraph, view: View
     The set before a projection, if a name in it is new, becomes the union of its known answers: who
     lives in the capital of Newland is asked as who lives in Newtown.
     """
+    most, limit = MOST, max(MAX_BRANCHES, num_branches(query))
+    seen = _seen_form(query, model, graph, view, most)
+    while seen is not None and most > 1 and num_branches(seen) > limit:
+        most //= 2
+        seen = _seen_form(query, model, graph, view, most)
+    return seen
 
+
+def union_of(query: Query, model: QueryModel, union: Union) -> Union:
+    """Return how to take the unions of a seen form: those that are not the user's need no `!`."""
+    is_users = any(isinstance(node, Or) for node in nodes(query))
+    return union if is_users or model.has_complement else "DNF"
+
+
+def _seen_form(
+    query: Query, model: QueryModel, graph: KnowledgeGraph, view: View, most: int
+) -> Query | None:
     def form(node: Query) -> Query | None:
         if isinstance(node, Entity):
             return node if int(node.name) < model.num_entities else None
@@ -42,7 +60,7 @@ def seen_form(query: Query, model: QueryModel, graph: KnowledgeGraph, view: View
 
     def known_answers(node: Query) -> Query | None:
         known = answers(graph, node, view)
-        known = known[known < model.num_entities][:MOST]
+        known = known[known < model.num_entities][:most]
         anchors = [Entity(int(entity)) for entity in known]
         return Or(*anchors) if len(anchors) > 1 else next(iter(anchors), None)
 

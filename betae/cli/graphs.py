@@ -69,12 +69,16 @@ def ingest(
                 test=_file_or_fraction(test),
                 labels=labels,
                 seed=seed,
+                blank_node_prefix=f"append{len(before.ancestors) + 1}." if before else "",
                 say=lambda text: status.update(escape(text)),
             )
         status.update("Sorting the adjacency")
         graph = KnowledgeGraph.from_triples(triples) if before is None else before.extended(triples)
         status.update("Writing the graph")
         graph.save(target, overwrite or append)
+    if triples.labels:  # a label may be of a name that was there before
+        unused = triples.labels.keys() - {*graph.entities, *graph.relations}
+        triples.report.labels_unused = len(unused)
     for what, count in asdict(triples.report).items():
         if count:
             say(f"{count:>12,} {what.replace('_', ' ')}")

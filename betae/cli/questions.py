@@ -87,7 +87,7 @@ def answer(
                     union=cast(Any, union),
                     explain=explain,
                 )
-            except (QueryError, UnresolvedName) as error:
+            except (InvalidArgument, QueryError, UnresolvedName) as error:
                 if not place:
                     raise
                 raise InvalidArgument(f"{place}: {error}") from error

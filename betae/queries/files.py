@@ -30,6 +30,7 @@ from betae.queries.structures import (
     is_open,
     name_of,
     num_symbols,
+    open_columns,
     structure_of,
     to_tuple,
 )
@@ -92,12 +93,16 @@ class QuerySet:
         """Return the queries whose names and answers have ids below these numbers."""
         blocks = {}
         for name, block in self.blocks.items():
+            opened, columns = open_columns(block.structure)
             limits = [
                 num_entities if isinstance(node, Entity) else num_relations
-                for node in nodes(block.structure)
+                for node in nodes(opened)
                 if is_open(node)
             ]
-            is_within = np.all(block.symbols < limits, axis=1)
+            is_within = np.ones(len(block), dtype=bool)
+            for (is_fixed, name_or_column), limit in zip(columns, limits, strict=True):
+                ids = name_or_column if is_fixed else block.symbols[:, name_or_column]
+                is_within &= ids < limit
             for answers in (block.easy, block.hard):
                 owners = np.repeat(np.arange(len(block)), answers.lengths)
                 is_within[owners[answers.values >= num_entities]] = False

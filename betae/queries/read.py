@@ -14,7 +14,7 @@ def read_query(text: str) -> Query:
     """Read logic text or a SPARQL SELECT; a single word that names a file is read from there."""
     words = text.split()
     path = Path(text.strip())
-    if words and len(text) < 4096 and "\n" not in text.strip() and path.is_file():
+    if words and len(text) < 4096 and "\n" not in text.strip() and _is_file(path):
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -25,3 +25,10 @@ def read_query(text: str) -> Query:
     first = words[0].lower() if words else ""
     is_sparql = first in SPARQL_WORDS or first.startswith("#")
     return parse_sparql(text) if is_sparql else parse(text)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a question is longer than a name of a file may be
+        return False

@@ -45,7 +45,7 @@ def dnf_branches(query: Query, max_branches: int = MAX_BRANCHES) -> tuple[Query,
     In each, complements stand only before a projection or an entity. Refuses, before doing any
     work, a query of more than `max_branches` branches.
     """
-    needed = _most_branches(query)
+    needed = num_branches(query)
     if needed > max_branches:
         raise UnsupportedQuery(
             f"The disjunctive normal form of this query has {needed:,} branches, more than "
@@ -94,7 +94,7 @@ def _negated_branches(query: Query) -> list[Query]:
     raise AssertionError(query)
 
 
-def _most_branches(query: Query) -> int:
+def num_branches(query: Query) -> int:
     """Return the most branches that exist at any point while the normal form is built."""
     worst = 1
 
