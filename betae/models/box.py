@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.models.base import Attention, QueryModel, mean_by
+from betae.models.manhattan import manhattan
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,8 @@ class Query2Box(QueryModel):
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the distance to the box, and a little for that to its centre."""
         centre, offset = sets.chunk(2, dim=-1)
-        to_centre = torch.cdist(centre, table, p=1)
-        to_sides = torch.cdist(centre - offset, table, p=1) + torch.cdist(
-            centre + offset, table, p=1
-        )
+        to_centre = manhattan(centre, table)
+        to_sides = manhattan(centre - offset, table) + manhattan(centre + offset, table)
         outside = to_sides / 2 - offset.sum(dim=-1, keepdim=True)
         inside: float = self.config.inside
         return (1 - inside) * outside + inside * to_centre

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from betae.checks import check_positive
 from betae.models.base import Attention, QueryModel, mean_by
+from betae.models.manhattan import manhattan
 
 
 @dataclass(frozen=True)
@@ -65,5 +66,5 @@ class GQE(QueryModel):
         return self.entities if ids is None else self.embed_entities(ids)
 
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
-        """Return the L1 distance; `cdist` never holds (n, num_entities, dim)."""
-        return torch.cdist(sets, table, p=1)
+        """Return the L1 distance."""
+        return manhattan(sets, table)
