@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.calibration import Calibration, calibrate
+from betae.answering.calibration import LAST_RANKS, Calibration, Curve, calibrate
 from betae.answering.explain import Explainer
 from betae.answering.results import Answer, Answers, Status
 from betae.answering.unseen import seen_form, union_of, unseen_names
@@ -83,8 +83,7 @@ class Answerer:
             calibration = calibrate(model, opened, table)
             content = {
                 "model": folder.name,
-                "distances": calibration.distances,
-                "probabilities": calibration.probabilities,
+                "curves": calibration.curves,
             }
             # A run that may only be read is fitted again each time.
             with suppress(StoreError), writing_file(run / CALIBRATION) as partial:
@@ -126,7 +125,7 @@ class Answerer:
         ids = np.concatenate([apart, ids])
         distances = np.concatenate([np.full(len(apart), np.nan, np.float32), distances])
         is_known = np.isin(ids, known)
-        probabilities = np.where(is_known, 1, self.calibration(distances))
+        probabilities = self.calibration(distances, is_known)
         wanted = (probabilities >= threshold) & (
             True if status is None else is_known == (status == "known")
         )
@@ -205,11 +204,19 @@ def _read_calibration(run: Path, model: str) -> Calibration | None:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content["model"] != model:
             return None
-        points = np.array([content["distances"], content["probabilities"]], dtype=float)
-        if points.ndim != 2 or not points.size or not np.isfinite(points).all():
-            raise ValueError("it holds no curve")
-        if (np.diff(points[0]) < 0).any() or (points[1] < 0).any() or (points[1] > 1).any():
-            raise ValueError("it holds no curve of probabilities")
-        return Calibration(*points.tolist())
+        curves = tuple(map(_checked_curve, content["curves"]))
+        if len(curves) != len(LAST_RANKS) + 1:
+            raise ValueError("it has not a curve for each class")
+        return Calibration(curves)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged ({error}): delete it, and it is made anew.") from error
+
+
+def _checked_curve(curve: Any) -> Curve:
+    points = np.array(curve, dtype=float)
+    if points.ndim != 2 or not points.size or not np.isfinite(points).all():
+        raise ValueError("it holds no curve")
+    if (np.diff(points[0]) < 0).any() or (points[1] < 0).any() or (points[1] > 1).any():
+        raise ValueError("it holds no curve of probabilities")
+    distances, probabilities = points.tolist()
+    return distances, probabilities

@@ -1,9 +1,10 @@
 """From distances to probabilities, by what became of validation queries.
 
 A validation query has answers that need a missing edge, and a model ranks all entities that the
-smaller graph does not give. Among those at about the same distance, the share that are answers is
-the probability; a monotone curve through those shares (isotonic regression) gives it for any
-distance.
+smaller graph does not give. Among those at about the same distance and rank, the share that are
+answers is the probability. Ranks fall into a few classes, each with a monotone curve through the
+shares at its distances (isotonic regression): a distance alone would say too little of the nearest
+entities of a query, since it does not mean quite the same in every query.
 """
 
 from __future__ import annotations
@@ -25,22 +26,41 @@ from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 
 QUERIES = 100  # of each structure
-BINS = 400  # of distances, each with as many true answers as the others
+LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; a last class is for all beyond
+BINS = 50  # of distances in a class, each with as many true answers as the others
 SUREST = 0.999  # a prediction is never certain
 Floats = NDArray[np.float64]
 Chunk = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 
+Curve = tuple[list[float], list[float]]  # distances, ascending, and probabilities, falling
+
+
 @dataclass(frozen=True)
 class Calibration:
-    """A falling curve through (distance, probability) points, straight between them."""
+    """For each class of ranks a falling curve, straight between its points."""
 
-    distances: list[float]
-    probabilities: list[float]
+    curves: tuple[Curve, ...]
 
-    def __call__(self, distances: NDArray[np.float32]) -> Floats:
-        """Return the probability of being an answer at each distance."""
-        return np.minimum(np.interp(distances, self.distances, self.probabilities), SUREST)
+    def at(self, distances: NDArray[np.float32], ranks: NDArray[np.int64]) -> Floats:
+        """Return the probability of being an answer at a distance and a rank (from 1)."""
+        probabilities, classes = np.zeros(len(ranks)), np.searchsorted(LAST_RANKS, ranks)
+        for number, (places, curve) in enumerate(self.curves):
+            chosen = classes == number
+            probabilities[chosen] = np.interp(distances[chosen], places, curve)
+        return np.minimum(probabilities, SUREST)
+
+    def __call__(
+        self, distances: NDArray[np.float32], is_known: NDArray[np.bool_] | None = None
+    ) -> Floats:
+        """Return the probabilities of all entities of a query: 1 for known ones, never rising."""
+        known = np.zeros(len(distances), dtype=bool) if is_known is None else is_known
+        unknown = np.flatnonzero(~known)
+        order = unknown[np.argsort(distances[unknown], kind="stable")]
+        probabilities = np.ones(len(distances))
+        found = self.at(distances[order], np.arange(1, len(order) + 1))
+        probabilities[order] = np.minimum.accumulate(found)
+        return probabilities
 
 
 def calibrate(
@@ -73,22 +93,45 @@ def gather(model: QueryModel, table: torch.Tensor, queries: QuerySet) -> Iterato
 
 
 def fit(chunks: Callable[[], Iterable[Chunk]]) -> Calibration:
-    """Fit a falling curve to (distances, which are answers); goes through the chunks twice."""
-    found = [distances[is_answer] for distances, is_answer in chunks()]
-    of_answers = np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.float32)
-    if not len(of_answers):
-        raise InvalidArgument("No validation query has an answer to fit probabilities on.")
-    edges = np.unique(of_answers[np.linspace(0, len(of_answers) - 1, BINS + 1).astype(int)])
-    counts, answers, sums = np.zeros((3, len(edges) + 1))  # the last: beyond all answers
+    """Fit the curves to queries: (distances, which are answers); goes through them twice."""
+    number = len(LAST_RANKS) + 1
+    found: list[list[NDArray[np.float32]]] = [[] for _ in range(number)]
     for distances, is_answer in chunks():
-        bins = np.searchsorted(edges, distances, side="left")
-        counts += np.bincount(bins, minlength=len(counts))
-        answers += np.bincount(bins, is_answer, minlength=len(counts))
-        sums += np.bincount(bins, distances, minlength=len(counts))
+        classes = _classes(distances)[is_answer]
+        for place in np.unique(classes).tolist():
+            found[place].append(distances[is_answer][classes == place])
+    if not any(found):
+        raise InvalidArgument("No validation query has an answer to fit probabilities on.")
+    edges = []
+    for pieces in found:
+        of_answers = np.sort(np.concatenate(pieces)) if pieces else np.zeros(1, np.float32)
+        quantiles = np.linspace(0, len(of_answers) - 1, BINS + 1).astype(int)
+        edges.append(np.unique(of_answers[quantiles]))
+    sums = np.zeros((number, 3, BINS + 2))  # entities, answers, distances; the last: beyond all
+    for distances, is_answer in chunks():
+        classes = _classes(distances)
+        for place in range(min(number, int(classes.max(initial=-1)) + 1)):
+            chosen = classes == place
+            bins = np.searchsorted(edges[place], distances[chosen], side="left")
+            for row, weights in enumerate((None, is_answer[chosen], distances[chosen])):
+                sums[place, row] += np.bincount(bins, weights, minlength=BINS + 2)
+    return Calibration(tuple(_curve(*rows) for rows in sums))
+
+
+def _classes(distances: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the class of every entity of a query, by its rank."""
+    ranks = np.empty(len(distances), dtype=np.int64)
+    ranks[np.argsort(distances, kind="stable")] = np.arange(1, len(distances) + 1)
+    return np.searchsorted(LAST_RANKS, ranks)
+
+
+def _curve(counts: Floats, answers: Floats, sums: Floats) -> Curve:
     there = counts > 0
-    shares = answers[there] / counts[there]
-    curve = isotonic_regression(shares, weights=counts[there], increasing=False).x
-    return Calibration((sums[there] / counts[there]).tolist(), curve.tolist())
+    if not there.any():
+        return [0.0], [0.0]
+    counts, answers, sums = counts[there], answers[there], sums[there]
+    shares = isotonic_regression(answers / counts, weights=counts, increasing=False).x
+    return (sums / counts).tolist(), shares.tolist()
 
 
 def calibration_error(

@@ -78,14 +78,18 @@ class Explainer:
     def members(self, query: Query) -> Floats:
         """Return the probability of every entity to be in a set; 1 if the graph entails it."""
         if query not in self._members:
-            probabilities = np.zeros(self.graph.num_entities)
+            probabilities, num_seen = np.zeros(self.graph.num_entities), len(self.table)
+            known = np.zeros(self.graph.num_entities, dtype=bool)
+            known[answers(self.graph, query, self.view)] = True
             seen = seen_form(query, self.model, self.graph, self.view)
             if seen is not None:
                 union = union_of(query, self.model, self.union)
                 with torch.no_grad():
                     distances = score_queries(self.model, [seen], self.table, union)[0]
-                probabilities[: len(self.table)] = self.calibration(distances.cpu().numpy())
-            probabilities[answers(self.graph, query, self.view)] = 1
+                probabilities[:num_seen] = self.calibration(
+                    distances.cpu().numpy(), known[:num_seen]
+                )
+            probabilities[known] = 1
             self._members[query] = probabilities
         return self._members[query]
 
@@ -99,8 +103,9 @@ class Explainer:
             sources = np.union1d(linked, np.argsort(-members, kind="stable")[:SOURCES])
             is_member = members[sources]
         is_linked = np.isin(sources, linked)
-        edges = np.where(is_linked, 1.0, self._edge_probabilities(sources, relation, entity))
-        room = np.where(is_linked, 1.0, self._room(sources, relation, entity))
+        edges, room, missing = np.ones(len(sources)), np.ones(len(sources)), ~is_linked
+        edges[missing] = self._edge_probabilities(sources[missing], relation, entity)
+        room[missing] = self._room(sources[missing], relation, entity)
         # Where no edge has a probability (a name is new), the surest source is shown.
         best = int(np.argmax(is_member * (edges * room + 1e-9)))
         source = int(sources[best])
@@ -131,8 +136,14 @@ class Explainer:
             return probabilities
         with torch.no_grad():
             sets = embed_queries(self.model, [Entity(int(u))[relation] for u in sources[seen]]).sets
-            distances = self.model.distance(sets, self.table[[entity]])[:, 0].cpu().numpy()
-        probabilities[seen] = self.calibration(distances)
+            distances = self.model.distance(sets, self.table).cpu().numpy()
+        adjacency, ranks = self.graph.adjacency(self.view), np.ones(len(seen), dtype=np.int64)
+        for row, source in enumerate(sources[seen].tolist()):
+            known = adjacency.neighbours(source, relation)
+            of_row, here = distances[row], distances[row, entity]
+            closer_known = of_row[known[known < len(of_row)]] < here
+            ranks[row] += (of_row < here).sum() - closer_known.sum()
+        probabilities[seen] = self.calibration.at(distances[:, entity], ranks)
         return probabilities
 
     def _text(self, query: Query) -> str:

@@ -134,12 +134,13 @@ def save_place_of(graph: KnowledgeGraph, run: Path) -> None:
 
 
 def open_graph(
-    run: Path, folder: Path | None = None, *, may_have_grown: bool = False
+    run: Path | str, folder: Path | None = None, *, may_have_grown: bool = False
 ) -> KnowledgeGraph:
     """Open the graph of a run, from `folder` if it has moved.
 
     `may_have_grown` admits a graph to which edges were added after training.
     """
+    run = Path(run)
     if folder is None:
         try:
             folder = run / json.loads((run / GRAPH).read_text(encoding="utf-8"))["folder"]

@@ -5,14 +5,20 @@ import json
 import torch
 
 from betae.answering.answerer import Answerer
-from betae.answering.calibration import Calibration
+from betae.answering.calibration import LAST_RANKS, Calibration
 from betae.models import BetaConfig, BoxConfig, VectorConfig
 from betae.models.files import build_model
 from betae.training.checkpoint import save_best, save_place_of
 from tests.evaluation.eval_in_two_processes import Symbolic
 
-CURVE = Calibration([0.0, 1.0], [0.8, 0.1])  # for a model whose distances are 0 and 1
-SLOPE = Calibration([0.0, 100.0], [0.9, 0.01])
+
+def same_curve(distances, probabilities):
+    """A calibration that goes by the distance alone."""
+    return Calibration(((distances, probabilities),) * (len(LAST_RANKS) + 1))
+
+
+CURVE = same_curve([0.0, 1.0], [0.8, 0.1])  # for a model whose distances are 0 and 1
+SLOPE = same_curve([0.0, 100.0], [0.9, 0.01])
 CONFIGS = {
     "beta": BetaConfig(dim=4, hidden=4),
     "box": BoxConfig(dim=4, span=0.5),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from betae import KnowledgeGraph, Triples, symbolic
 from betae.answering import answerer as module
 from betae.answering.answerer import CALIBRATION, Answerer
-from betae.answering.calibration import Calibration
 from betae.errors import (
     BetaeError,
     InvalidArgument,
@@ -23,7 +22,7 @@ from betae.errors import (
     UnsupportedQuery,
 )
 from betae.queries.ast import Entity, resolve
-from tests.answering.helpers import exact, random_model, save_run, untrained
+from tests.answering.helpers import exact, random_model, same_curve, save_run, untrained
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import cases, examples, trees
 from tests.training.helpers import graph_of, small_graph
@@ -155,7 +154,7 @@ def test_entropy(toy_graph):
 
 def test_a_question_that_looks_empty(toy_graph):
     answerer = exact(toy_graph)
-    answerer.calibration = Calibration([0.0, 1.0], [0.9, 0.01])
+    answerer.calibration = same_curve([0.0, 1.0], [0.9, 0.01])
     empty = answerer.answer("?X . parent(Peru, ?X)")
     assert empty.looks_empty
     assert empty.expected == pytest.approx(12 * 0.01)
@@ -260,9 +259,9 @@ def test_a_run_is_calibrated_once(tmp_path, fits, geometry):
     second = Answerer.open(str(run), say=said.append)
     assert len(fits) == len(said) == 1
     assert second.calibration == first.calibration
-    curve = first.calibration
-    assert curve.distances == sorted(curve.distances)
-    assert curve.probabilities == sorted(curve.probabilities, reverse=True)
+    for distances, probabilities in first.calibration.curves:
+        assert distances == sorted(distances)
+        assert probabilities == sorted(probabilities, reverse=True)
     question = "?X . r0(e1, ?X)"
     assert first.answer(question, explain=True) == second.answer(question, explain=True)
 
@@ -302,13 +301,13 @@ def test_an_unknown_view_is_refused_before_any_work(tmp_path, fits):
         "null",
         "\udcff",
         '{"model": "best-00000010"}',
-        '{"model": "best-00000010", "distances": null, "probabilities": null}',
-        '{"model": "best-00000010", "distances": "ab", "probabilities": "cd"}',
-        '{"model": "best-00000010", "distances": [], "probabilities": []}',
-        '{"model": "best-00000010", "distances": [1, 2], "probabilities": [0.5]}',
-        '{"model": "best-00000010", "distances": [1, 2], "probabilities": [0.5, NaN]}',
-        '{"model": "best-00000010", "distances": [1, 2], "probabilities": [7, 0.5]}',
-        '{"model": "best-00000010", "distances": [2, 1], "probabilities": [0.6, 0.5]}',
+        '{"model": "best-00000010", "curves": [[null, null]]}',
+        '{"model": "best-00000010", "curves": [["ab", "cd"]]}',
+        '{"model": "best-00000010", "curves": [[[], []]]}',
+        '{"model": "best-00000010", "curves": [[[1, 2], [0.5]]]}',
+        '{"model": "best-00000010", "curves": [[[1, 2], [0.5, NaN]]]}',
+        '{"model": "best-00000010", "curves": [[[1, 2], [7, 0.5]]]}',
+        '{"model": "best-00000010", "curves": [[[2, 1], [0.6, 0.5]]]}',
     ],
 )
 def test_a_damaged_calibration_is_named(tmp_path, content):
@@ -373,7 +372,7 @@ def test_a_large_graph_gives_finite_numbers():
         for split, edges in (("train", [[0, 0, 1]]), ("valid", [[1, 0, 2]]), ("test", []))
     }
     graph = KnowledgeGraph.from_triples(Triples(names, ["r"], splits))
-    answerer = Answerer(random_model("beta", graph), graph, Calibration([5.0], [0.5]))
+    answerer = Answerer(random_model("beta", graph), graph, same_curve([5.0], [0.5]))
     found = answerer.answer(Entity(0)["r"], 5, explain=True)
     assert {answer.entity for answer in found} == set(names)
     assert {answer.probability for answer in found} == {0.5, 1.0}

@@ -1,5 +1,7 @@
 """From distances to probabilities: synthetic curves that must come back, and cases by hand."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,17 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from betae.answering.calibration import (
+    LAST_RANKS,
     SUREST,
-    Calibration,
     calibrate,
     calibration_error,
     fit,
     gather,
 )
-from betae.errors import BetaeError
+from betae.errors import InvalidArgument
 from betae.models.execute import score_queries
 from betae.queries.sample import sample_queries
-from tests.answering.helpers import random_model
+from tests.answering.helpers import random_model, same_curve
 from tests.evaluation.eval_in_two_processes import Symbolic, split_graph
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import examples
@@ -29,101 +31,107 @@ def true_curve(distances):
     return 0.9 / (1 + np.exp(distances - 5))
 
 
-def drawn(number, seed):
-    """Distances, and answers that are drawn with the probability of the curve."""
+def drawn(number, seed, spread=0.0):
+    """Queries of 100 entities: distances, and answers drawn by the curve.
+
+    With a `spread`, distances mean something else in every query: each has an offset of its own.
+    """
     random = np.random.default_rng(seed)
-    distances = random.uniform(0, 15, number).astype(np.float32)
-    return distances, random.random(number) < true_curve(distances)
+    queries = []
+    for _ in range(number):
+        distances = random.uniform(0, 15, 100).astype(np.float32)
+        is_answer = random.random(100) < true_curve(distances)
+        queries.append((distances + np.float32(spread * random.normal()), is_answer))
+    return queries
 
 
-def fit_to(distances, is_answer):
-    half = len(distances) // 2
-    return fit(lambda: [(distances[:half], is_answer[:half]), (distances[half:], is_answer[half:])])
+def on(curve, queries):
+    """Return the probabilities of all entities of all queries, and which are answers."""
+    probabilities = [curve(distances) for distances, _ in queries]
+    return np.concatenate(probabilities), np.concatenate([marks for _, marks in queries])
 
 
 # ---- fit --------------------------------------------------------------------------------------
 
 
 def test_a_known_curve_comes_back():
-    curve = fit_to(*drawn(200_000, seed=1))
-    places = np.linspace(0.2, 14, 200).astype(np.float32)
-    error = np.abs(curve(places) - true_curve(places))
-    # 0.08 units of distance hold about 1000 draws: a standard error of at most 0.016.
-    assert error.max() < 0.06
-    assert error.mean() < 0.015
+    queries = drawn(3000, seed=1)
+    curve = fit(lambda: queries)
+    for distances, _ in drawn(20, seed=2):
+        error = np.abs(curve(distances) - true_curve(distances))
+        assert error.mean() < 0.03
 
 
-def test_a_fitted_curve_is_calibrated_on_fresh_data():
-    curve = fit_to(*drawn(200_000, seed=1))
-    distances, is_answer = drawn(100_000, seed=2)
-    error, rows = calibration_error(curve(distances), is_answer)
-    assert error < 0.01
-    assert sum(number for _, _, number in rows) == 100_000
-    wrong, _ = calibration_error(curve(distances) ** 2, is_answer)
-    assert wrong > 0.05
+@pytest.mark.parametrize("spread", [0.0, 4.0])
+def test_it_is_calibrated_on_fresh_queries(spread):
+    curve = fit(partial(drawn, 2000, 1, spread))
+    probabilities, is_answer = on(curve, drawn(500, 2, spread))
+    assert calibration_error(probabilities, is_answer)[0] < 0.02
+    assert calibration_error(probabilities**2, is_answer)[0] > 0.05
+
+
+def test_the_nearest_are_calibrated_even_if_distances_differ_from_query_to_query():
+    curve, best, is_true = fit(partial(drawn, 2000, 1, 4.0)), [], []
+    for distances, marks in drawn(500, 2, 4.0):
+        nearest = np.argsort(distances)[:10]
+        best.append(curve(distances)[nearest])
+        is_true.append(marks[nearest])
+    assert calibration_error(np.concatenate(best), np.concatenate(is_true))[0] < 0.03
 
 
 @examples(100)
 @given(data=st.data())
-def test_the_curve_falls_and_is_a_probability(data):
+def test_probabilities_fall_with_the_distance(data):
     number = data.draw(st.integers(1, 60))
     values = st.floats(-1e6, 1e6, width=32)
     distances = data.draw(arrays(np.float32, number, elements=values))
     is_answer = data.draw(arrays(np.bool_, number))
     is_answer[data.draw(st.integers(0, number - 1))] = True
-    curve = fit_to(distances, is_answer)
-    assert np.all(np.diff(curve.distances) > 0)
-    assert np.all(np.diff(curve.probabilities) <= 0)
+    curve = fit(lambda: [(distances, is_answer)])
+    assert len(curve.curves) == len(LAST_RANKS) + 1
+    for places, shares in curve.curves:
+        assert np.all(np.diff(places) > 0)
+        assert np.all(np.diff(shares) <= 0)
     probabilities = curve(np.sort(distances))
     assert np.all((probabilities >= 0) & (probabilities <= SUREST))
     assert np.all(np.diff(probabilities) <= 0)
 
 
-def test_the_points_keep_the_number_of_answers():
+def test_the_number_of_answers_is_kept():
     """Isotonic regression moves shares, not their weighted mean."""
-    distances, is_answer = drawn(5000, seed=3)
-    curve = fit_to(distances, is_answer)
-    assert curve(distances).mean() == pytest.approx(is_answer.mean(), abs=0.01)
+    queries = drawn(200, seed=3)
+    probabilities, is_answer = on(fit(lambda: queries), queries)
+    assert probabilities.mean() == pytest.approx(is_answer.mean(), abs=0.02)
 
 
 def test_perfect_order():
     distances = np.arange(100, dtype=np.float32)
-    curve = fit_to(distances, distances < 20)
-    assert np.all(curve(distances[:19]) == SUREST)
-    assert curve(np.float32([1e9]))[0] < 0.02
+    found = fit(lambda: [(distances, distances < 10)])(distances)
+    assert np.all(found[:10] == SUREST)
+    assert np.all(found[10:] == 0)
 
 
-def test_one_answer():
-    distances = np.array([1, 2, 3, 4], dtype=np.float32)
-    curve = fit_to(distances, distances == 2)
-    at_answer = curve(distances[1:2])[0]
-    assert 1 / 4 <= at_answer <= 1 / 2
-    assert curve(distances[:1])[0] >= at_answer >= curve(distances[-1:])[0]
-    alone = fit_to(np.float32([7]), np.array([True]))
-    assert alone(np.float32([0, 7, 9])).tolist() == [SUREST] * 3
+def test_by_rank_if_all_distances_are_equal():
+    curve = fit(lambda: [(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)])
+    ranks = np.array([1, 2, 3, 4, 10])
+    found = curve.at(np.full(5, 3, np.float32), ranks)
+    assert found.tolist() == pytest.approx([SUREST, SUREST, SUREST, 1 / 7, 1 / 7])
 
 
-def test_equal_distances():
-    curve = fit_to(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)
-    assert curve(np.float32([0, 3, 9])).tolist() == pytest.approx([0.4] * 3)
-
-
-def test_all_are_answers():
-    curve = fit_to(np.arange(5, dtype=np.float32), np.ones(5, dtype=bool))
-    assert curve(np.float32([-1, 2, 9])).tolist() == [SUREST] * 3
+def test_known_ones_are_certain_and_take_no_rank():
+    curve = fit(lambda: [(np.full(10, 3, dtype=np.float32), np.arange(10) < 1)])
+    known = np.array([True, True, False, False])
+    found = curve(np.array([1, 2, 3, 4], dtype=np.float32), known)
+    assert found.tolist() == pytest.approx([1, 1, SUREST, 0])
 
 
 def test_no_answers_at_all():
-    """Nothing was ever an answer: either no probability at all, or an error that says so."""
-    try:
-        curve = fit_to(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))
-    except BetaeError:
-        return
-    assert curve(np.float32([0, 2, 9])).tolist() == pytest.approx([0] * 3)
+    with pytest.raises(InvalidArgument, match="No validation query has an answer"):
+        fit(lambda: [(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))])
 
 
 def test_nothing_is_certain():
-    curve = Calibration([0.0, 1.0], [1.0, 0.0])
+    curve = same_curve([0.0, 1.0], [1.0, 0.0])
     values = curve(np.float32([-5, 0, 0.5, 1, 5]))
     assert values.tolist() == pytest.approx([SUREST, SUREST, 0.5, 0, 0])
 
