@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {"inner product": ("ivf", "lsh"), "L1": ("h
 FORMAT_VERSION = 1
 FILE = "index.faiss"
 GOOD_RECALL = 0.95  # below it, a build is loud
-WANTED_RECALL = 0.98  # what the effort is raised for
+WANTED_RECALL = 0.97  # what the effort is raised for
 AT_LEAST = 100  # candidates of a query
 LSH_BITS = 2048
 Ids = NDArray[np.int64]
@@ -158,7 +158,7 @@ def build_index(
         index.recall = recall(nearest(model, queries, table, 10, index)[1], truth)
         if index.recall >= WANTED_RECALL or index.effort >= index.most_effort:
             return index
-        index.effort = min(2 * index.effort, index.most_effort)
+        index.effort = min(index.effort * 3 // 2, index.most_effort)
 
 
 def _inverted_lists(vectors: NDArray[np.float32]) -> Any:

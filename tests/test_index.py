@@ -12,7 +12,7 @@ import torch
 
 import betae.index
 from betae.errors import InvalidArgument, StoreError
-from betae.index import Index, build_index, export_vectors, nearest, recall
+from betae.index import WANTED_RECALL, Index, build_index, export_vectors, nearest, recall
 from betae.models import BetaConfig, BoxConfig, VectorConfig
 from betae.models.execute import embed_queries, score_blocks
 from betae.models.files import build_model, load_model
@@ -170,10 +170,10 @@ def test_the_effort_is_raised_until_the_recall_is_reached_and_no_further(built):
         other = Index(index.kind, "", index.inner, index.mean, effort)
         return recall(nearest(model, queries, model.table(), 10, other)[1], truth)
 
-    assert index.recall == recall_with(index.effort) >= 0.98
+    assert index.recall == recall_with(index.effort) >= WANTED_RECALL
     assert index.effort < index.most_effort / 2  # else it spares nothing
     least = 8 if index.kind == "ivf" else 100
-    assert index.effort == least or recall_with(index.effort // 2) < 0.98
+    assert index.effort == least or recall_with(index.effort // 2) < WANTED_RECALL
 
 
 @pytest.mark.parametrize(("kind", "most"), [("ivf", 15), ("lsh", 600)])
