@@ -24,7 +24,7 @@ class TrainConfig:
     candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
     scale: float = 0.1  # softmax: where the learned factor on distances starts
     normalisation: float = 0.1  # softmax: weight of "scores say who is an answer"; 0: ranks only
-    size: float = 0.1  # softmax: weight of "uncertainty says how many answers"
+    size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; costs small models
     empty: float = 0.0  # softmax: queries without answers, beside a batch, as a share of it
     negatives: int = 128  # margin: entities drawn for each query
     margin: float = 60.0  # margin: the paper's gamma for BetaE; 24 for box and vector
