@@ -36,10 +36,7 @@ def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
                 found[name] = True
                 return found
             case Project(operand, relation):
-                found = np.zeros(graph.num_entities, dtype=bool)
-                for head in np.flatnonzero(walk(operand)).tolist():
-                    found[adjacency.neighbours(head, int(relation))] = True
-                return found
+                return _image(adjacency, walk(operand), int(relation))
             case Not(operand):
                 return ~walk(operand)
             case And():
@@ -49,6 +46,14 @@ def answers(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
         raise AssertionError(node)
 
     return np.flatnonzero(walk(query)).astype(np.int32)
+
+
+def _image(adjacency: Adjacency, heads: NDArray[np.bool_], relation: int) -> NDArray[np.bool_]:
+    """Mark where a relation leads from the marked heads."""
+    found = np.zeros_like(heads)
+    for head in np.flatnonzero(heads).tolist():
+        found[adjacency.neighbours(head, relation)] = True
+    return found
 
 
 def refuted(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
@@ -63,10 +68,7 @@ def refuted(graph: KnowledgeGraph, query: Query, view: View = "train") -> Ids:
         """Mark what is in the set, whatever edges are added."""
         match node:
             case Project(operand, relation):
-                found = np.zeros(graph.num_entities, dtype=bool)
-                for head in np.flatnonzero(surely(operand)).tolist():
-                    found[adjacency.neighbours(head, int(relation))] = True
-                return found
+                return _image(adjacency, surely(operand), int(relation))
             case Not(operand):
                 return ~possibly(operand)
         return combine(node, surely)

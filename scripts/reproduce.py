@@ -54,7 +54,8 @@ def main() -> None:
             rules = ("--split", "test", "--count", "5000", "--max-hard", "100")
             betae("sample", graph, *rules, "--out", sets[-1])
     for queries in sets:
-        betae("eval", run, "--queries", queries, "--empty", "4000")
+        if not (run / "evaluations" / f"{queries.name}.json").exists():
+            betae("eval", run, "--queries", queries, "--empty", "4000")
     betae("report", run, "--out", out / f"{arguments.model}-report", "--overwrite")
 
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from betae.edges import Ids, View
+from betae.edges import VIEWS, Ids, View
 from betae.evaluation.ranks import QUERIES_AT_ONCE, as_group
 from betae.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -75,10 +75,11 @@ def sample_empty(
 ) -> QueryBlock:
     """Draw queries without an answer in a view: entities and relations uniformly at random.
 
-    The block holds fewer than `count` if a hundred times as many draws do not give them.
+    The block holds fewer than `count` if a hundred times as many draws do not give them. What is
+    drawn in one view, for training, is not what is drawn in another, for a test.
     """
     structure = read_structure(name, graph)
-    random = np.random.default_rng((seed, 2))
+    random = np.random.default_rng((seed, 2, list(VIEWS).index(view)))
     limits = [
         graph.num_entities if isinstance(node, Entity) else graph.num_relations
         for node in nodes(structure)
@@ -100,6 +101,7 @@ def sample_answered(graph: KnowledgeGraph, name: str, count: int, seed: int = 0)
     The block holds fewer than `count` if ten times as many draws do not give them.
     """
     structure = read_structure(name, graph)
+    seed += 1_000_000  # not the very queries that a run with this seed was trained on
     drawn = sample_queries(graph, {name: 10 * count}, "train", seed=seed).blocks[name].symbols
     lengths = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths
     return _block(structure, drawn[lengths > MORE_THAN][:count])

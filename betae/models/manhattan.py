@@ -14,12 +14,12 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from betae.models.special import _OPTIONS, Floats, f32, in_threads
+from betae.models.special import OPTIONS, Floats, f32, in_threads
 
 TILE = 32  # rows of the second operand that stay in the cache
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _forward(left, right, out):  # type: ignore[no-untyped-def]
     """Four rows of `right` at a time (it has a multiple of 4), so that a number is used often."""
     for start in range(0, len(right), TILE):
@@ -40,7 +40,7 @@ def _signed(g, difference):  # type: ignore[no-untyped-def]
     return g if difference > 0 else (-g if difference < 0 else f32(0))
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _backward(left, right, gradient, out):  # type: ignore[no-untyped-def]
     """Add up gradient[i, j] * sign(left[i] - right[j]) over j for each row i."""
     out[:] = 0

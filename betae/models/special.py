@@ -27,7 +27,7 @@ f32 = np.float32
 
 # Everything but "no NaN" and "no infinity": a NaN in a parameter must come out as NaN.
 _FAST = {"contract", "arcp", "reassoc", "nsz"}
-_OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "nogil": True,
     "cache": True,
     "fastmath": _FAST,
@@ -112,7 +112,7 @@ def _trigamma(x):  # type: ignore[no-untyped-def]
     return series + r0 * r0 + r1 * r1 + r2 * r2 + r3 * r3 + r4 * r4
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _features(params, features, log_beta):  # type: ignore[no-untyped-def]
     dim = params.shape[1] // 2
     for row in range(params.shape[0]):
@@ -141,7 +141,7 @@ def _features(params, features, log_beta):  # type: ignore[no-untyped-def]
         log_beta[row] = total
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _features_backward(params, grad_features, grad_offset, grad_params):  # type: ignore[no-untyped-def]
     dim = params.shape[1] // 2
     for row in range(params.shape[0]):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from betae import world
 from betae.errors import InvalidArgument
+from betae.evaluation.uncertainty import sample_empty
 from betae.symbolic import answers_of_structure
 from betae.training.data import EmptyQueries, make_batch, open_streams, prepare_batches
 from tests.training.helpers import small_config
@@ -52,3 +54,12 @@ def test_a_step_always_has_the_same(graph, made):
 def test_the_margin_loss_cannot():
     with pytest.raises(InvalidArgument, match="softmax"):
         small_config(empty=0.1, loss="margin")
+
+
+def test_no_query_of_the_evaluation_is_trained_on():
+    graph, config = world(), small_config(empty=0.1)
+    for name, pool in zip(config.structures, EmptyQueries(graph, config).pools, strict=True):
+        trained = set(map(tuple, pool.symbols.tolist()))
+        tested = set(map(tuple, sample_empty(graph, name, 500, config.seed).symbols.tolist()))
+        if name != "1p":  # there are few of those, so that some meet by chance
+            assert len(trained & tested) < 50  # of 500
