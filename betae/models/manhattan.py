@@ -1,7 +1,7 @@
 """L1 distances of rows against rows, with their gradient (numba, float32).
 
-PyTorch's `cdist` takes several times as long for p = 1 on a CPU (of 510 rows against 1,001, dim 400:
-11 times forward, 6 times backward). Other devices and types use it.
+PyTorch's `cdist` takes several times as long for p = 1 on a CPU (of 510 rows against 1,001,
+dim 400: 11 times forward, 6 times backward). Other devices and types use it.
 """
 
 from __future__ import annotations
