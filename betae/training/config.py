@@ -32,6 +32,7 @@ class TrainConfig:
     steps: int = 20_000  # optimizer steps; the learning rate falls to zero at the last
     learning_rate: float = 1.5e-3  # of the networks
     table_rate: float = 7.0  # times that for entity and relation rows, each seen far less often
+    decay: float = 0.0  # added to the gradient of an entity row: this times the row
     warmup: int = 200  # steps until the full learning rate
     validate_every: int = 500  # steps
     validation_queries: int = 200  # of each structure
@@ -51,7 +52,7 @@ class TrainConfig:
             check_positive(name, getattr(self, name), whole=True)
         for name in ("warmup", "validation_queries", "patience", "seed"):
             check_positive(name, getattr(self, name), whole=True, or_zero=True)
-        for name in ("normalisation", "size", "empty"):
+        for name in ("normalisation", "size", "empty", "decay"):
             check_positive(name, getattr(self, name), or_zero=True)
         if self.empty and self.loss == "margin":
             raise InvalidArgument("empty needs loss = 'softmax': the margin loss needs an answer.")

@@ -40,6 +40,7 @@ class Optimizer:
         self.entities = model.entities
         self.first = torch.zeros_like(model.entities)
         self.second = torch.zeros_like(model.entities)
+        self.decay = config.decay
         self.num_steps = 0
 
     def dense_parameters(self) -> list[Tensor]:
@@ -70,6 +71,7 @@ class Optimizer:
             (self.entities, self.first, self.second),
             self.rates[1] * factor / correction_1,
             correction_2,
+            self.decay,
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -100,10 +102,11 @@ Tables = tuple[Tensor, Tensor, Tensor]  # what is learned, and the means of grad
 
 
 def step_rows_anywhere(
-    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float
+    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float, decay: float
 ) -> None:
     """Take Adam's step for some rows of a table, distinct, on any device."""
     table, first, second = tables
+    gradients = gradients + decay * table[rows]
     new_first = first[rows].lerp_(gradients, 1 - BETAS[0])
     new_second = second[rows].mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
     first[rows], second[rows] = new_first, new_second
@@ -112,19 +115,22 @@ def step_rows_anywhere(
 
 
 def step_rows_compiled(
-    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float
+    rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float, decay: float
 ) -> None:
     """Do the same on a CPU in one pass instead of twelve."""
     table, first, second = (tensor.detach().numpy() for tensor in tables)
 
     def step(rows: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
-        _step_rows(rows, gradients, table, first, second, rate, 1 / correction)
+        _step_rows(rows, gradients, table, first, second, rate, 1 / correction, decay)
 
     in_threads(step, rows.numpy(), gradients.numpy())
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
-def _step_rows(rows, gradients, table, first, second, rate, boost):  # type: ignore[no-untyped-def]
+def _step_rows(  # type: ignore[no-untyped-def]
+    rows, gradients, table, first, second, rate, boost, decay
+):
+    decay = np.float32(decay)
     rate, boost, epsilon = np.float32(rate), np.float32(boost), np.float32(EPSILON)
     share_1, beta_2 = np.float32(1 - BETAS[0]), np.float32(BETAS[1])
     share_2 = np.float32(1 - BETAS[1])
@@ -132,7 +138,7 @@ def _step_rows(rows, gradients, table, first, second, rate, boost):  # type: ign
         row = rows[i]
         gradient, weights, m, v = gradients[i], table[row], first[row], second[row]
         for j in range(len(gradient)):
-            g = gradient[j]
+            g = gradient[j] + decay * weights[j]
             m[j] += share_1 * (g - m[j])
             v[j] = beta_2 * v[j] + share_2 * g * g
             weights[j] -= rate * m[j] / (np.sqrt(v[j] * boost) + epsilon)

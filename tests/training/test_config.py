@@ -118,6 +118,14 @@ def test_numbers_that_may_be_zero(name, value):
     assert getattr(make_config({name: 0}), name) == 0
 
 
+@pytest.mark.parametrize("value", [-1, "7", None, True, math.nan])
+@pytest.mark.parametrize("name", ["normalisation", "size", "empty", "decay"])
+def test_weights_of_costs_may_be_zero(name, value):
+    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a number at least 0"):
+        make_config({name: value})
+    assert getattr(make_config({name: 0}), name) == 0
+
+
 @pytest.mark.parametrize("name", [*COUNTS, *OR_ZERO])
 def test_counts_are_whole_numbers(name):
     with pytest.raises(InvalidArgument, match=name):

@@ -99,6 +99,21 @@ def test_a_row_that_rests_keeps_its_value_and_moments():
         assert torch.equal(before, table[1])
 
 
+def test_decay_is_that_of_dense_adam_where_a_step_touches_every_row():
+    model, loss, optimizer, config = make(decay=0.3)
+    dense = model.entities.detach().clone().requires_grad_()
+    rate = config.learning_rate * config.table_rate
+    reference = torch.optim.Adam([dense], lr=rate, weight_decay=0.3)
+    for step in range(4):
+        optimizer.zero_grad()
+        some_loss(model, loss, list(range(12)), step).backward()
+        dense.grad = model.entities.grad.to_dense()
+        optimizer.step(1.0)
+        reference.step()
+    torch.testing.assert_close(model.entities, dense, rtol=1e-5, atol=1e-6)
+    assert (make()[2].decay, config.decay) == (0.0, 0.3)
+
+
 def test_each_parameter_has_its_rate():
     """The first step of Adam is the rate, whatever the gradient."""
     model, loss, optimizer, config = make()
@@ -181,7 +196,7 @@ def test_the_compiled_step_equals_that_of_any_device(num_rows):
     gradients = torch.randn(num_rows, 6, generator=generator)
     tables = tuple(torch.rand(400, 6, generator=generator) for _ in range(3))
     copies = tuple(table.clone() for table in tables)
-    step_rows_anywhere(rows, gradients, tables, 0.02, 0.3)
-    step_rows_compiled(rows, gradients, copies, 0.02, 0.3)
+    step_rows_anywhere(rows, gradients, tables, 0.02, 0.3, 0.1)
+    step_rows_compiled(rows, gradients, copies, 0.02, 0.3, 0.1)
     for one, two in zip(tables, copies, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
