@@ -139,7 +139,10 @@ def embed_queries(
 def embed_nodes(
     model: QueryModel, query: Query, union: Union = "DNF"
 ) -> list[list[tuple[Query, Tensor]]]:
-    """Return, for each branch of one query, every node with its embedding, (width,)."""
+    """Return, for each branch of one query, every node with its embedding, (width,).
+
+    Operands come before what is made of them; a part that occurs twice is there once.
+    """
     group = group_queries([query])[0].to(model.entities.device)
     branches = plans(group.structure, union)
     values = _run(model, [(group, plan) for plan in branches])
