@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,14 +25,12 @@ class BetaConfig:
     bound: Literal["smooth", "clamp"] = "smooth"
     spread: float = 0.3  # of the entities' initial log-parameters
     dropout: float = 0.0  # in training, share of an anchor's and hidden numbers that are left out
-    sharpness: float = 0.0  # s of `intersect`: where it starts being learned; 0: the paper's
 
     def __post_init__(self) -> None:
         for name in ("dim", "hidden", "layers"):
             check_positive(name, getattr(self, name), whole=True)
         check_positive("spread", self.spread)
-        for name in ("dropout", "sharpness"):
-            check_positive(name, getattr(self, name), or_zero=True)
+        check_positive("dropout", self.dropout, or_zero=True)
         if self.dropout >= 1:
             raise InvalidArgument(f"dropout is {self.dropout!r}; it must be below 1.")
         check_choice("projection", self.projection, ("modulated", "concatenated"))
@@ -49,16 +46,12 @@ class BetaE(QueryModel):
 
         project     bound(s_r x + t_r + MLP(x, r))       "modulated", MLP starting at zero
                     bound(MLP([x, r]))                   "concatenated", the reference's
-        intersect   ln sum_i w_i exp(x_i) + s ln k       the weighted product of the k densities
+        intersect   ln sum_i w_i exp(x_i)                the weighted product of the densities
         negate      -x                                   reciprocal parameters
         distance    sum KL(entity || query)              one matrix product, see `divergence`
 
     bound is smooth, 3 tanh(x / 3), which keeps parameters in 0.05 .. 20, or the reference's clamp
     of parameters to at least 0.05. All operators keep to parameters that are finite and positive.
-
-    The weights w sum to one, so that the intersection of a set with itself is that set, and never
-    narrower than the narrowest. With s above 0 they sum to k^s: between that and the plain product
-    of the densities, which takes the sets for independent.
     """
 
     geometry = "beta"
@@ -72,8 +65,6 @@ class BetaE(QueryModel):
         kinds = {"modulated": ModulatedProjection, "concatenated": ConcatenatedProjection}
         self.projection = kinds[self.config.projection](num_relations, self.config)
         self.attention = Attention(2 * self.dim, self.dim, self.dim)
-        if self.config.sharpness:
-            self.sharpness = nn.Parameter(torch.tensor(self.config.sharpness))
 
     def relation_tables(self) -> tuple[str, ...]:
         """Return the parameters with a row for each relation."""
@@ -101,8 +92,7 @@ class BetaE(QueryModel):
     def intersect(self, sets: Tensor) -> Tensor:
         """Take the weighted product of the densities: the weighted mean of the parameters."""
         weights = self.attention(sets).repeat(1, 1, 2)  # one weight for alpha and beta
-        both = torch.log(mean_by(weights, sets.exp()))
-        return both + self.sharpness * math.log(sets.shape[1]) if self.config.sharpness else both
+        return torch.log(mean_by(weights, sets.exp()))
 
     def negate(self, sets: Tensor) -> Tensor:
         """Take the reciprocal of the parameters."""

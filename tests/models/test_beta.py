@@ -269,31 +269,6 @@ def test_dropout_is_for_training_only():
     assert torch.equal(model.table(), model.eval().table())
 
 
-def test_sharpness_narrows_an_intersection_towards_the_product_of_the_densities():
-    torch.manual_seed(0)
-    sets = torch.randn(5, 3, 2 * DIM)
-    plain = make(BetaConfig(dim=DIM, hidden=5))
-    sharp = make(BetaConfig(dim=DIM, hidden=5, sharpness=0.4))
-    sharp.load_state_dict({**plain.state_dict(), "sharpness": torch.tensor(0.4)})
-    torch.testing.assert_close(
-        sharp.intersect(sets).exp(), 3**0.4 * plain.intersect(sets).exp(), rtol=1e-5, atol=1e-6
-    )
-    # With equal weights and s = 1 it is the plain product: the parameters add up.
-    torch.nn.init.zeros_(sharp.attention.score.weight)
-    torch.nn.init.zeros_(sharp.attention.score.bias)
-    torch.nn.init.ones_(sharp.sharpness)
-    torch.testing.assert_close(sharp.intersect(sets).exp(), sets.exp().sum(dim=1))
-    sharp.intersect(sets).sum().backward()
-    assert sharp.sharpness.grad != 0  # it is learned
-    assert "sharpness" not in plain.state_dict()
-
-
-@pytest.mark.parametrize("sharpness", [-0.1, "1", None])
-def test_a_sharpness_out_of_range(sharpness):
-    with pytest.raises(InvalidArgument, match="sharpness"):
-        BetaConfig(sharpness=sharpness)
-
-
 @pytest.mark.parametrize("dropout", [-0.1, 1, 2.0])
 def test_a_dropout_out_of_range(dropout):
     with pytest.raises(InvalidArgument, match="dropout"):
