@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from betae import Answerer, answers, parse
+from betae import answers, parse
+from betae.run import Run
 
 QUESTION = """?X . exists ?P, ?F :
     /people/person/place_of_birth(?P, Toronto)
@@ -39,8 +40,10 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--graph")
     arguments = parser.parse_args()
-    answerer = Answerer.open(arguments.run, arguments.graph)  # fits the probabilities, if need be
-    opening = milliseconds(lambda: Answerer.open(arguments.run, arguments.graph), 5)
+    answerer = Run.open(
+        arguments.run, arguments.graph
+    ).answerer()  # fits the probabilities, if need be
+    opening = milliseconds(lambda: Run.open(arguments.run, arguments.graph).answerer(), 5)
     print(f"opening {opening / 1000:.2f} s")
     print(answerer.answer(QUESTION))
     print(f"answering {milliseconds(lambda: answerer.answer(QUESTION), 50):.1f} ms")

@@ -12,9 +12,10 @@ import argparse
 import matplotlib.pyplot as plt
 import numpy as np
 
-from betae import Answerer, sample_queries
+from betae import sample_queries
 from betae.answering.calibration import calibration_error, gather
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.run import Run
 
 SHOWN = 10  # predictions of a query
 
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200, help="of each structure")
     parser.add_argument("--out", default="reliability.svg")
     arguments = parser.parse_args()
-    answerer = Answerer.open(arguments.run)
+    answerer = Run.open(arguments.run).answerer()
     names = [name for name in (*EPFO, *NEGATION) if answerer.model.can(STRUCTURES[name])]
     queries = sample_queries(answerer.graph, dict.fromkeys(names, arguments.queries), "test")
     best, is_true = [], []

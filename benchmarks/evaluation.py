@@ -17,9 +17,12 @@ import torch
 from memory import peak_memory
 from torch.distributions import Beta, kl_divergence
 
-from betae import BetaConfig, BetaE, KnowledgeGraph, QuerySet, embed_queries, evaluate
+from betae import BetaConfig, KnowledgeGraph, QuerySet
 from betae.datasets.release import read_release
-from betae.queries.files import read_release_queries
+from betae.datasets.release_queries import read_release_queries
+from betae.evaluation.evaluate import evaluate
+from betae.models import BetaE
+from betae.models.execute import embed_queries
 
 
 def ranks_one_at_a_time(model: BetaE, queries: QuerySet, sample: int) -> float:

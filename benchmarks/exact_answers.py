@@ -14,10 +14,10 @@ from pathlib import Path
 
 from betae import KnowledgeGraph
 from betae.datasets.release import read_release
+from betae.exact.answers import answers_of_structure
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
-from betae.queries.sample import sample_queries
 from betae.queries.structures import TRAINING
-from betae.symbolic import answers_of_structure
+from betae.querysets.sample import sample_queries
 
 
 class SetTraversal:

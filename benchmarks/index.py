@@ -16,9 +16,10 @@ import torch
 from memory import peak_memory
 from torch import nn
 
-from betae import best_model, load_model, open_graph
-from betae.index import build_index, measure, typical_queries
+from betae import best_model, open_graph
 from betae.models.base import QueryModel
+from betae.models.store import load_model
+from betae.search.approximate import build_index, measure, typical_queries
 
 AT_ONCE = 50_000
 

@@ -15,8 +15,8 @@ from memory import peak_memory
 
 from betae import KnowledgeGraph
 from betae.datasets.release import read_release
-from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION
+from betae.querysets.sample import sample_queries
 
 PAPER = {
     "FB15k-237": [1.7, 17.3, 24.3, 6.9, 4.5, 17.7, 10.4, 19.6, 24.3, 16.3, 13.4, 19.5, 21.7, 18.2],

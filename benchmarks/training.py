@@ -30,9 +30,10 @@ from betae.models import BetaConfig, BetaE
 from betae.models.base import Attention
 from betae.queries.ast import Entity, Not, Project, Query
 from betae.queries.structures import fill
+from betae.run import train
+from betae.training.batches import Batch, make_batch
 from betae.training.config import TrainConfig
-from betae.training.data import Batch, make_batch, open_streams
-from betae.training.loop import train
+from betae.training.streams import open_streams
 
 NEGATIVES = 128
 

@@ -11,16 +11,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from betae import sample_queries, train, world
+from betae import BetaConfig, BoxConfig, TrainConfig, VectorConfig, sample_queries, train, world
 from betae.evaluation.baseline import rank_by_frequency
 from betae.evaluation.ranks import summarise
-from betae.training.config import make_config
 
 EPFO_MIX = dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 1.0)
 RECIPES = {
-    "BetaE": {"geometry": "beta", "model": {"dim": 64, "hidden": 128}},
-    "Query2Box": {"geometry": "box", "model": {"dim": 64}, "structures": EPFO_MIX},
-    "GQE": {"geometry": "vector", "model": {"dim": 128}, "structures": EPFO_MIX},
+    "BetaE": {"model": BetaConfig(dim=64, hidden=128)},
+    "Query2Box": {"model": BoxConfig(dim=64), "structures": EPFO_MIX},
+    "GQE": {"model": VectorConfig(dim=128), "structures": EPFO_MIX},
 }
 
 
@@ -37,10 +36,10 @@ def main() -> None:
     for name, recipe in RECIPES.items():
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            config = make_config({**common, **recipe})
-            result = train(graph, config, Path(folder) / "run", valid=valid)
+            config = TrainConfig(**common, **recipe)
+            run = train(graph, config, Path(folder) / "run", valid=valid)
         seconds = time.perf_counter() - start
-        print(f"{name}: MRR {result.best_mrr:.1f} % after {seconds:.0f} s")
+        print(f"{name}: MRR {run.outcome.best_mrr:.1f} % after {seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python examples/own_triples.py
 import tempfile
 from pathlib import Path
 
-from betae import Answerer, KnowledgeGraph, TrainConfig, read_triples, train
+from betae import BetaConfig, KnowledgeGraph, TrainConfig, read_triples, train
 
 CITIES = {"Vienna": "Austria", "Graz": "Austria", "Lyon": "France", "Paris": "France"}
 FACTS = [f"{city}\tin\t{country}" for city, country in CITIES.items()]
@@ -22,14 +22,14 @@ with tempfile.TemporaryDirectory() as folder:
     # A tenth of the edges are hidden, to learn how far predictions can be trusted.
     graph = KnowledgeGraph.from_triples(read_triples(facts, valid=0.1))
     config = TrainConfig(
-        model={"dim": 32, "hidden": 64},
+        model=BetaConfig(dim=32, hidden=64),
         structures={"1p": 1, "2p": 1, "3p": 1, "2i": 1},  # so small a graph has no others
         batch_size=128,
         steps=300,
     )
-    train(graph, config, Path(folder) / "run")
+    run = train(graph, config, Path(folder) / "run")
 
-    answerer = Answerer.open(Path(folder) / "run")
+    answerer = run.answerer()
     languages = "?X . exists ?P, ?C : in(?C, Austria) & lives_in(?P, ?C) & speaks(?P, ?X)"
     print(answerer.answer(languages, k=3))
 

@@ -6,7 +6,7 @@ python examples/sparql.py
 import tempfile
 from pathlib import Path
 
-from betae import Answerer, TrainConfig, parse_sparql, train, world
+from betae import BetaConfig, TrainConfig, parse_sparql, train, world
 
 QUESTION = """
 PREFIX : <>
@@ -18,16 +18,16 @@ SELECT ?capital WHERE {
 
 with tempfile.TemporaryDirectory() as folder:
     config = TrainConfig(
-        model={"dim": 64, "hidden": 128},
+        model=BetaConfig(dim=64, hidden=128),
         batch_size=256,
         candidates=512,
         normalisation=0.02,
         steps=600,
     )
-    train(world(), config, Path(folder) / "run")
+    run = train(world(), config, Path(folder) / "run")
 
     print("The same as logic text:", parse_sparql(QUESTION))
-    answerer = Answerer.open(Path(folder) / "run")
+    answerer = run.answerer()
     known = answerer.answer(QUESTION, k=100, status="known")
     print(len(known), "follow from the facts:", ", ".join(answer.label for answer in known))
     print(answerer.answer(QUESTION, k=5, status="predicted").to_polars())

@@ -6,7 +6,7 @@ python examples/uncertainty.py
 import tempfile
 from pathlib import Path
 
-from betae import Answerer, TrainConfig, evaluate, sample_queries, train, world
+from betae import BetaConfig, TrainConfig, sample_queries, train, world
 
 QUESTIONS = {
     "countries of Europe": "?X . located_in(?X, Europe)",
@@ -15,19 +15,19 @@ QUESTIONS = {
 }
 
 with tempfile.TemporaryDirectory() as folder:
-    graph, run = world(), Path(folder) / "run"
+    graph = world()
     config = TrainConfig(
-        model={"dim": 32, "hidden": 64}, batch_size=256, candidates=512, steps=200, empty=0.1
+        model=BetaConfig(dim=32, hidden=64), batch_size=256, candidates=512, steps=200, empty=0.1
     )
-    train(graph, config, run)
+    run = train(graph, config, Path(folder) / "run")
 
-    answerer = Answerer.open(run)
+    answerer = run.answerer()
     for what, question in QUESTIONS.items():
         answers = answerer.answer(question)
         print(f"{what}: {answers.summary()}; entropy {answers.entropy:.1f}")
 
     queries = sample_queries(graph, {"1p": 100, "2i": 100, "2p": 100}, "test")
-    evaluation = evaluate(answerer.model, graph, queries, empty_queries=100)
+    evaluation = run.evaluate(queries, empty_queries=100)
     for name, result in evaluation.structures.items():
         spearman, area = result.correlation.spearman, evaluation.empty[name].roc_auc
         print(f"{name}: Spearman {spearman:.2f} of entropy with the number of answers;", end=" ")

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from betae import KnowledgeGraph
 from betae.datasets.release import read_release
-from betae.queries.files import SET_VIEWS, read_release_queries
-from betae.symbolic import answers_of_structure
+from betae.datasets.release_queries import read_release_queries
+from betae.exact.answers import answers_of_structure
+from betae.querysets.query_set import SET_EDGES
 
 SETS = [  # edges, queries, split
     ("NELL-betae", "NELL-betae", "test"),
@@ -29,7 +30,7 @@ def count_differences(data: Path, edges: str, queries: str, split: str) -> tuple
     """Return how many queries were compared, and in how many the answers differ."""
     graph = KnowledgeGraph.from_triples(read_release(data / edges))
     stored = read_release_queries(graph, data / queries, split)
-    smaller, larger = (graph.adjacency(view) for view in SET_VIEWS[split])
+    smaller, larger = (graph.adjacency(view) for view in SET_EDGES[split])
     compared = different = 0
     for block in stored.blocks.values():
         easy = answers_of_structure(smaller, block.structure, block.symbols)

@@ -6,31 +6,22 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "betae"
-ORDER = [  # modules and rooms; a room's module may have a place of its own before the room
+ORDER = [  # the flat modules and the rooms
     "errors",
     "checks",
-    "processes",
-    "names",
     "storage",
-    "edges",
-    "ragged",
-    "formats",
-    "triples",
+    "parallel",
     "graph",
-    "datasets",
-    "queries.ast",
-    "queries.structures",
-    "kernels",
-    "symbolic",
     "queries",
+    "exact",
+    "querysets",
+    "datasets",  # the release's queries are query sets
     "models",
     "evaluation",  # training validates with it
     "training",
-    "index",
+    "search",
     "answering",
-    "describe",
-    "demo",
-    "server",
+    "run",  # all that can be done with a trained model
     "cli",
 ]
 MODULES = {
@@ -40,72 +31,65 @@ MODULES = {
 }
 
 
-def place_of(name: str) -> int:
-    """Return the place in ORDER of a module, or of a name in it; its own, else its room's."""
-    parts = name.split(".")
-    places = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next(ORDER.index(place) for place in places if place in ORDER)
-
-
-def top_level_imports(tree: ast.Module, path: Path) -> set[str]:
-    """Return what a module imports of betae, functions and TYPE_CHECKING aside."""
-    found = set()
-    waiting: list[ast.AST] = list(tree.body)
+def imports(tree: ast.AST, path: Path) -> set[str]:
+    """Return the modules that a module imports, in functions too; TYPE_CHECKING aside."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             # `from . import x` in betae/room/module.py means betae.room
             base = ["betae", *path.relative_to(PACKAGE).parts][: -node.level] if node.level else []
             module = ".".join([*base, *filter(None, [node.module])])
-            names = [f"{module}.{alias.name}" for alias in node.names]
+            found |= {f"{module}.{alias.name}" for alias in node.names}
         else:
             waiting += ast.iter_child_nodes(node)
-            continue
-        found |= {name.removeprefix("betae.") for name in names if name.startswith("betae.")}
-    return found - {"__version__"}
+    return found - {"betae.__version__"}
+
+
+def room_of(name: str) -> str:
+    return name.removeprefix("betae.").split(".")[0]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_upward(name):
-    assert name.split(".")[0] in {place.split(".")[0] for place in ORDER}, "give it a place"
-    path = MODULES[name]
-    for imported in top_level_imports(ast.parse(path.read_text()), path):
-        same_room = place_of(imported) == place_of(name) and path.parent != PACKAGE
-        # The front of a room shows all that is in it.
-        front = path.name == "__init__.py" and imported.startswith(f"{name}.")
-        assert place_of(imported) < place_of(name) or same_room or front, imported
+    place = ORDER.index(room_of(name))
+    found = imports(ast.parse(MODULES[name].read_text()), MODULES[name])
+    for imported in (each for each in found if each.startswith("betae.")):
+        is_same_room = room_of(imported) == room_of(name) and MODULES[name].parent != PACKAGE
+        assert ORDER.index(room_of(imported)) < place or is_same_room, imported
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_the_command_line_knows_rich(name):
+    found = imports(ast.parse(MODULES[name].read_text()), MODULES[name])
+    if room_of(name) != "cli":
+        assert not any(imported.split(".")[0] in ("rich", "typer") for imported in found)
 
 
 def test_the_reader_of_imports_sees_what_it_should():
     text = """
 import betae.graph
 from betae.errors import BetaeError
-from betae import triples
-from . import names
+from . import checks
 try:
-    from betae.demo import run_demo
+    from betae.run import Run
 except ImportError:
     pass
 if TYPE_CHECKING:
     from betae.cli import app
 def late():
-    import betae.server
+    import betae.search
 """
-    found = top_level_imports(ast.parse(text), PACKAGE / "x.py")
-    assert found == {"graph", "errors.BetaeError", "triples", "names", "demo.run_demo"}
-    inside = top_level_imports(ast.parse("from .b import c"), PACKAGE / "a" / "x.py")
-    assert inside == {"a.b.c"}
-
-
-def test_places():
-    assert place_of("queries.ast.And") < place_of("symbolic") < place_of("queries.files.save")
+    found = imports(ast.parse(text), PACKAGE / "x.py")
+    rooms = {"graph", "errors.BetaeError", "checks", "run.Run", "search"}
+    assert found == {f"betae.{name}" for name in rooms}
+    inside = imports(ast.parse("from .b import c"), PACKAGE / "a" / "x.py")
+    assert inside == {"betae.a.b.c"}
 
 
 def test_no_module_is_too_long():

@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from betae import read_recipe, sample_queries, world
-from betae.queries.files import write_release_queries
+from betae.datasets.release_queries import write_release_queries
+from betae.models.store import model_name
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
-GEOMETRIES = {"betae": "beta", "query2box": "box", "gqe": "vector"}
+MODELS = ("betae", "query2box", "gqe")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_named_after_what_it_trains(path):
     dataset, model = path.stem.split("_")
-    assert read_recipe(path).geometry == GEOMETRIES[model]
+    assert model_name(read_recipe(path).model) == model
     script = (ROOT / "scripts" / "reproduce.py").read_text()
     assert f'"{dataset}"' in script
     assert f'"{model}"' in script
@@ -31,7 +32,7 @@ def test_a_recipe_is_named_after_what_it_trains(path):
 
 def test_what_the_paper_compares_is_there():
     names = {path.stem for path in RECIPES}
-    assert names >= {"NELL995_betae", *(f"FB15k-237_{model}" for model in GEOMETRIES)}
+    assert names >= {"NELL995_betae", *(f"FB15k-237_{model}" for model in MODELS)}
     assert re.search(r"^reproduce:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
@@ -57,8 +58,8 @@ def test_a_recipe_is_reproduced_although_it_is_killed_on_the_way(tmp_path, relea
     shutil.copy(ROOT / "scripts" / "reproduce.py", tmp_path / "scripts")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "FB15k-237_gqe.toml").write_text(
-        'geometry = "vector"\nsteps = 300\ncheckpoint_every = 20\nvalidate_every = 100\n'
-        "batch_size = 16\nvalidation_queries = 5\n[model]\ndim = 8\n"
+        "steps = 300\ncheckpoint_every = 20\nvalidate_every = 100\n"
+        'batch_size = 16\nvalidation_queries = 5\n[model]\nname = "gqe"\ndim = 8\n'
     )
     out = tmp_path / "out" / "FB15k-237"
     command = [sys.executable, tmp_path / "scripts" / "reproduce.py", "FB15k-237", "gqe"]

@@ -31,7 +31,7 @@ def edit_manifest(store: Path, **changes) -> None:
 
 def test_a_flipped_byte_in_any_part_is_noticed(toy_store):
     parts = sorted(toy_store.glob("*.npy"))
-    assert len(parts) == 24  # 3 of each table of names, 4 of each view, 3 splits
+    assert len(parts) == 24  # 3 of each table of names, 4 of each edges, 3 splits
     for part in parts:
         sound = part.read_bytes()
         for place in (0, len(sound) // 2, len(sound) - 1):

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.calibration import LAST_RANKS, Calibration, Curve, calibrate
+from betae.answering.calibration import Calibration
 from betae.answering.explain import Explainer
 from betae.answering.results import Answer, Answers, Status
 from betae.answering.unseen import seen_form, union_of, unseen_names
 from betae.checks import check_choice, check_positive
-from betae.edges import VIEWS, View
-from betae.errors import InvalidArgument, StoreError
-from betae.graph import KnowledgeGraph
-from betae.index import Index, nearest
+from betae.errors import InvalidArgument
+from betae.exact.answers import answers, refuted
+from betae.graph.edges import EDGES, Edges
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Union, embed_queries
-from betae.models.files import load_model
-from betae.queries.ast import Query, resolve, unresolve
+from betae.models.execute import UnionForm, embed_queries
+from betae.queries.ast import Query
+from betae.queries.names import resolve, unresolve
 from betae.queries.read import read_query
 from betae.queries.structures import structure_of
-from betae.storage import writing_file
-from betae.symbolic import answers, refuted
-from betae.training.checkpoint import best_model, open_graph
+from betae.search.approximate import Index
+from betae.search.nearest import nearest
 
-CALIBRATION = "calibration.json"
-INDEX = "index"
 EMPTY_BELOW = 0.5  # expected answers
 CANDIDATES = 1000  # of an index, beside the answers asked for: what the expected number is of
 
@@ -49,46 +40,13 @@ class Answerer:
         model: QueryModel,
         graph: KnowledgeGraph,
         calibration: Calibration,
-        edges: View = "train",
+        edges: Edges = "train",
         index: Index | None = None,
         table: torch.Tensor | None = None,
     ):
-        check_choice("edges", edges, VIEWS)
+        check_choice("edges", edges, EDGES)
         self.model, self.graph, self.calibration, self.edges = model, graph, calibration, edges
-        self.index, self.table = index, entity_table(model) if table is None else table
-
-    @classmethod
-    def open(
-        cls,
-        run: Path | str,
-        graph: Path | str | None = None,
-        edges: View = "train",
-        use_index: bool = False,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> Answerer:
-        """Open the best model of a run with its graph; the first time, fit the probabilities.
-
-        `use_index` searches by the index that `betae index build` made, not exactly.
-        """
-        check_choice("edges", edges, VIEWS)
-        run = Path(run)
-        folder = best_model(run)
-        model = load_model(folder)
-        opened = open_graph(run, None if graph is None else Path(graph), may_have_grown=True)
-        index = Index.open(run / INDEX, folder.name) if use_index else None
-        table = entity_table(model)
-        calibration = _read_calibration(run, folder.name)
-        if calibration is None:
-            say("Fitting probabilities on validation queries, once")
-            calibration = calibrate(model, opened, table)
-            content = {
-                "model": folder.name,
-                "curves": calibration.curves,
-            }
-            # A run that may only be read is fitted again each time.
-            with suppress(StoreError), writing_file(run / CALIBRATION) as partial:
-                partial.write_text(json.dumps(content), encoding="utf-8")
-        return cls(model, opened, calibration, edges, index, table)
+        self.index, self.table = index, model.table() if table is None else table
 
     def answer(
         self,
@@ -97,7 +55,7 @@ class Answerer:
         *,
         status: Status | None = None,
         threshold: float = 0.0,
-        union: Union = "DNF",
+        union: UnionForm = "DNF",
         explain: bool = False,
     ) -> Answers:
         """Return the k best answers of a question: logic text, SPARQL, a file of it, or a tree.
@@ -158,7 +116,7 @@ class Answerer:
         )
 
     def _rank(
-        self, query: Query, union: Union, k: int, known: NDArray[np.int32]
+        self, query: Query, union: UnionForm, k: int, known: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], int, float | None]:
         """Return entities, nearest first, and their distances; how many have a rank; the entropy.
 
@@ -174,7 +132,8 @@ class Answerer:
             if self.model.has_uncertainty:
                 entropy = float(self.model.uncertainty(embedded.sets).max())
         number = len(self.table) if self.index is None else k + len(known) + CANDIDATES
-        all_distances, all_ids = nearest(self.model, embedded, self.table, number, self.index)
+        search = nearest if self.index is None else self.index.nearest
+        all_distances, all_ids = search(self.model, embedded, self.table, number)
         is_found = all_ids[0] >= 0
         ids, distances = all_ids[0][is_found], all_distances[0][is_found]
         missed = np.setdiff1d(known[known < len(self.table)], ids)
@@ -193,30 +152,3 @@ def entity_table(model: QueryModel) -> torch.Tensor:
     """Return all entities as the model's distance takes them."""
     with torch.no_grad():
         return model.eval().table()
-
-
-def _read_calibration(run: Path, model: str) -> Calibration | None:
-    """Read what was fitted for this model, if anything was."""
-    path = run / CALIBRATION
-    if not path.is_file():
-        return None
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if content["model"] != model:
-            return None
-        curves = tuple(map(_checked_curve, content["curves"]))
-        if len(curves) != len(LAST_RANKS) + 1:
-            raise ValueError("it has not a curve for each class")
-        return Calibration(curves)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}): delete it, and it is made anew.") from error
-
-
-def _checked_curve(curve: Any) -> Curve:
-    points = np.array(curve, dtype=float)
-    if points.ndim != 2 or not points.size or not np.isfinite(points).all():
-        raise ValueError("it holds no curve")
-    if (np.diff(points[0]) < 0).any() or (points[1] < 0).any() or (points[1] > 1).any():
-        raise ValueError("it holds no curve of probabilities")
-    distances, probabilities = points.tolist()
-    return distances, probabilities

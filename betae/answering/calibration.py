@@ -9,21 +9,25 @@ entities of a query, since it does not mean quite the same in every query.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.ranks import distances_of
-from betae.graph import KnowledgeGraph
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.queries.files import QuerySet
-from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.querysets.query_set import QuerySet
+from betae.querysets.sample import sample_queries
+from betae.storage import writing_file
 
 QUERIES = 100  # of each structure
 LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; a last class is for all beyond
@@ -132,6 +136,39 @@ def _curve(counts: Floats, answers: Floats, sums: Floats) -> Curve:
     counts, answers, sums = counts[there], answers[there], sums[there]
     shares = isotonic_regression(answers / counts, weights=counts, increasing=False).x
     return (sums / counts).tolist(), shares.tolist()
+
+
+def write_calibration(calibration: Calibration, path: Path, model: str) -> None:
+    """Write what was fitted for a model, named by its folder."""
+    with writing_file(path) as partial:
+        content = {"model": model, "curves": calibration.curves}
+        partial.write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_calibration(path: Path, model: str) -> Calibration | None:
+    """Read what was fitted for this model, if anything was."""
+    if not path.is_file():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content["model"] != model:
+            return None
+        curves = tuple(map(_checked_curve, content["curves"]))
+        if len(curves) != len(LAST_RANKS) + 1:
+            raise ValueError("it has not a curve for each class")
+        return Calibration(curves)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error}): delete it, and it is made anew.") from error
+
+
+def _checked_curve(curve: Any) -> Curve:
+    points = np.array(curve, dtype=float)
+    if points.ndim != 2 or not points.size or not np.isfinite(points).all():
+        raise ValueError("it holds no curve")
+    if (np.diff(points[0]) < 0).any() or (points[1] < 0).any() or (points[1] > 1).any():
+        raise ValueError("it holds no curve of probabilities")
+    distances, probabilities = points.tolist()
+    return distances, probabilities
 
 
 def calibration_error(

@@ -20,29 +20,30 @@ from numpy.typing import NDArray
 from betae.answering.calibration import Calibration, Floats
 from betae.answering.results import Step
 from betae.answering.unseen import seen_form, union_of
-from betae.edges import View
-from betae.graph import KnowledgeGraph
+from betae.exact.answers import answers
+from betae.graph.edges import Edges
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Union, embed_queries, score_queries
-from betae.queries.ast import And, Entity, Not, Or, Project, Query, unresolve
-from betae.symbolic import answers
+from betae.models.execute import UnionForm, embed_queries, score_queries
+from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.queries.names import unresolve
 
 SOURCES = 64  # the most probable ones, tried beside those that the graph has
 
 
 class Explainer:
-    """Explains answers of one model over the edges of one view of the graph."""
+    """Explains answers of one model over the edges of one edges of the graph."""
 
     def __init__(
         self,
         model: QueryModel,
         table: torch.Tensor,
         graph: KnowledgeGraph,
-        view: View,
+        edges: Edges,
         calibration: Calibration,
-        union: Union = "DNF",
+        union: UnionForm = "DNF",
     ):
-        self.model, self.table, self.graph, self.view = model, table, graph, view
+        self.model, self.table, self.graph, self.edges = model, table, graph, edges
         self.calibration, self.union = calibration, union
         self._members: dict[Query, Floats] = {}
 
@@ -55,8 +56,8 @@ class Explainer:
                 steps = tuple(self.explain(part, entity) for part in query.operands)
                 return Step("", "and", math.prod(step.probability for step in steps), steps)
             case Or():
-                view, graph = self.view, self.graph
-                derived = [part for part in query.operands if entity in answers(graph, part, view)]
+                edges, graph = self.edges, self.graph
+                derived = [part for part in query.operands if entity in answers(graph, part, edges)]
                 return max(
                     (self.explain(part, entity) for part in derived or query.operands),
                     key=Step.whole_probability,
@@ -80,8 +81,8 @@ class Explainer:
         if query not in self._members:
             probabilities, num_seen = np.zeros(self.graph.num_entities), len(self.table)
             known = np.zeros(self.graph.num_entities, dtype=bool)
-            known[answers(self.graph, query, self.view)] = True
-            seen = seen_form(query, self.model, self.graph, self.view)
+            known[answers(self.graph, query, self.edges)] = True
+            seen = seen_form(query, self.model, self.graph, self.edges)
             if seen is not None:
                 union = union_of(query, self.model, self.union)
                 with torch.no_grad():
@@ -95,7 +96,7 @@ class Explainer:
 
     def _explain_edge(self, operand: Query, relation: int, entity: int) -> Step:
         """Find the most probable source of an entity in the set before a projection."""
-        linked = self.graph.adjacency(self.view).neighbours(entity, relation ^ 1)
+        linked = self.graph.adjacency(self.edges).neighbours(entity, relation ^ 1)
         if isinstance(operand, Entity):
             sources, is_member = np.array([int(operand.name)]), np.ones(1)
         else:
@@ -118,7 +119,7 @@ class Explainer:
 
     def _room(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
         """Return how far the relation lets ends that have such an edge have another: 0 to 1."""
-        adjacency = self.graph.adjacency(self.view)
+        adjacency = self.graph.adjacency(self.edges)
 
         def room(head: int, relation: int) -> float:
             if not len(adjacency.neighbours(head, relation)):
@@ -137,7 +138,7 @@ class Explainer:
         with torch.no_grad():
             sets = embed_queries(self.model, [Entity(int(u))[relation] for u in sources[seen]]).sets
             distances = self.model.distance(sets, self.table).cpu().numpy()
-        adjacency, ranks = self.graph.adjacency(self.view), np.ones(len(seen), dtype=np.int64)
+        adjacency, ranks = self.graph.adjacency(self.edges), np.ones(len(seen), dtype=np.int64)
         for row, source in enumerate(sources[seen].tolist()):
             known = adjacency.neighbours(source, relation)
             of_row, here = distances[row], distances[row, entity]

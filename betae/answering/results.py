@@ -8,11 +8,6 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-from rich.tree import Tree
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -76,9 +71,8 @@ class Answers:
     def __repr__(self) -> str:
         lines = [self.query, self.summary()]
         for answer in self.answers:
-            lines.append(
-                f"{_rank(answer):>6}  {answer.probability:6.1%}  {answer.status:<9}  {answer.label}"
-            )
+            sure = f"{answer.probability:6.1%}  {answer.status:<9}"
+            lines.append(f"{shown_rank(answer):>6}  {sure}  {answer.label}")
         return "\n".join(lines)
 
     def summary(self) -> str:
@@ -112,27 +106,9 @@ class Answers:
         """Return plain values."""
         return asdict(self)
 
-    def draw(self) -> RenderableType:
-        """Lay the answers out for the terminal, with their trees if they were explained."""
-        table = Table(box=None, padding=(0, 2))
-        for column in ("rank", "probability"):
-            table.add_column(column, justify="right")
-        table.add_column("")
-        table.add_column("answer")
-        for answer in self.answers:
-            colour = "green" if answer.status == "known" else "yellow"
-            table.add_row(
-                _rank(answer),
-                f"{answer.probability:.1%}",
-                f"[{colour}]{answer.status}[/{colour}]",
-                Text(answer.label),
-            )
-        trees = [_draw_step(answer.label, answer.why) for answer in self.answers if answer.why]
-        return Group(Text(self.summary()), table, *trees)
-
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{_rank(answer)}</td><td>{answer.probability:.1%}</td><td>{answer.status}</td>"
+            f"<tr><td>{shown_rank(answer)}</td><td>{answer.probability:.1%}</td><td>{answer.status}</td>"
             f"<td>{escape(answer.label)}{_html(answer.why) if answer.why else ''}</td></tr>"
             for answer in self.answers
         )
@@ -143,33 +119,9 @@ class Answers:
         )
 
 
-def _rank(answer: Answer) -> str:
+def shown_rank(answer: Answer) -> str:
+    """Return the rank of an answer as a person reads it."""
     return "-" if answer.rank is None else str(answer.rank)
-
-
-MARKS = {
-    "known": "[green]known[/green]",
-    "missing": "[yellow]missing[/yellow]",
-    "and": "[dim]all of[/dim]",
-    "not": "[green]not[/green]",
-}
-
-
-def _draw_step(title: str, step: Step) -> Tree:
-    tree = Tree(Text(title, style="bold"))
-
-    def add(branch: Tree, step: Step) -> None:
-        sure = "" if step.status in ("known", "and") else f" [dim]{step.probability:.0%}[/dim]"
-        if step.status == "and":
-            for source in step.sources:
-                add(branch, source)
-            return
-        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + sure))
-        for source in step.sources:
-            add(child, source)
-
-    add(tree, step)
-    return tree
 
 
 def _html(step: Step) -> str:

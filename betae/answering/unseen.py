@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from betae.edges import View
-from betae.graph import KnowledgeGraph
+from betae.exact.answers import answers
+from betae.graph.edges import Edges
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Union
+from betae.models.execute import UnionForm
 from betae.queries.ast import Entity, Or, Project, Query, nodes
 from betae.queries.rewrite import MAX_BRANCHES, num_branches
-from betae.symbolic import answers
 
 MOST = 32  # known answers that stand for a part of a query; fewer if the branches get too many
 
@@ -24,28 +24,28 @@ def unseen_names(query: Query, model: QueryModel, graph: KnowledgeGraph) -> list
     return list(dict.fromkeys(names))
 
 
-def seen_form(query: Query, model: QueryModel, graph: KnowledgeGraph, view: View) -> Query | None:
+def seen_form(query: Query, model: QueryModel, graph: KnowledgeGraph, edges: Edges) -> Query | None:
     """Return a query that the model can embed, or None if it can only be answered by the facts.
 
     The set before a projection, if a name in it is new, becomes the union of its known answers: who
     lives in the capital of Newland is asked as who lives in Newtown.
     """
     most, limit = MOST, max(MAX_BRANCHES, num_branches(query))
-    seen = _seen_form(query, model, graph, view, most)
+    seen = _seen_form(query, model, graph, edges, most)
     while seen is not None and most > 1 and num_branches(seen) > limit:
         most //= 2
-        seen = _seen_form(query, model, graph, view, most)
+        seen = _seen_form(query, model, graph, edges, most)
     return seen
 
 
-def union_of(query: Query, model: QueryModel, union: Union) -> Union:
+def union_of(query: Query, model: QueryModel, union: UnionForm) -> UnionForm:
     """Return how to take the unions of a seen form: those that are not the user's need no `!`."""
     is_users = any(isinstance(node, Or) for node in nodes(query))
     return union if is_users or model.has_complement else "DNF"
 
 
 def _seen_form(
-    query: Query, model: QueryModel, graph: KnowledgeGraph, view: View, most: int
+    query: Query, model: QueryModel, graph: KnowledgeGraph, edges: Edges, most: int
 ) -> Query | None:
     def form(node: Query) -> Query | None:
         if isinstance(node, Entity):
@@ -59,7 +59,7 @@ def _seen_form(
         return None if None in operands else node.with_operands(*operands)  # type: ignore[arg-type]
 
     def known_answers(node: Query) -> Query | None:
-        known = answers(graph, node, view)
+        known = answers(graph, node, edges)
         known = known[known < model.num_entities][:most]
         anchors = [Entity(int(entity)) for entity in known]
         return Or(*anchors) if len(anchors) > 1 else next(iter(anchors), None)

@@ -45,9 +45,9 @@ def ingest(
 ) -> None:
     """Turn files of triples into a graph folder, or add them to one."""
     from betae.datasets.release import is_release, read_release
-    from betae.graph import KnowledgeGraph
+    from betae.graph.graph import KnowledgeGraph
+    from betae.graph.triples import read_triples
     from betae.storage import check_writable
-    from betae.triples import read_triples
 
     if append and (overwrite or (valid, test) != ("0", "0") or any(map(Path.is_dir, sources))):
         raise InvalidArgument(
@@ -107,8 +107,8 @@ def export(
     split: Annotated[str, typer.Option(help="train, valid, test or all.")] = "all",
 ) -> None:
     """Write the edges of a graph by name."""
-    from betae.edges import SPLITS
-    from betae.graph import KnowledgeGraph
+    from betae.graph.edges import SPLITS
+    from betae.graph.graph import KnowledgeGraph
 
     splits = [name for name in SPLITS if split in (name, "all")]
     if not splits:
@@ -122,8 +122,9 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Describe a graph: entities, relations, edges per split, degrees, frequent relations."""
-    from betae.describe import describe_graph, draw_description
-    from betae.graph import KnowledgeGraph
+    from betae.cli.show import draw_description
+    from betae.graph.describe import describe_graph
+    from betae.graph.graph import KnowledgeGraph
 
     description = describe_graph(KnowledgeGraph.open(graph))
     if as_json:
@@ -148,11 +149,11 @@ def explain(
     ] = None,
 ) -> None:
     """Draw the computation tree of a query and its normal forms."""
-    from betae.graph import KnowledgeGraph
-    from betae.queries.ast import resolve
-    from betae.queries.draw import draw_tree, explain_negation, with_exact_answers
+    from betae.cli.show import draw_tree, with_exact_answers
+    from betae.graph.graph import KnowledgeGraph
+    from betae.queries.names import resolve
     from betae.queries.read import read_query
-    from betae.queries.rewrite import dnf_branches
+    from betae.queries.rewrite import dnf_branches, explain_negation
 
     tree = read_query(query)
     if graph is None:
@@ -206,9 +207,10 @@ def sample(
     """Draw queries with their answers from a graph."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from betae.graph import KnowledgeGraph
-    from betae.queries.files import write_release_queries
-    from betae.queries.sample import draw_report, parse_counts, sample_queries
+    from betae.cli.show import draw_report
+    from betae.datasets.release_queries import write_release_queries
+    from betae.graph.graph import KnowledgeGraph
+    from betae.querysets.sample import parse_counts, sample_queries
     from betae.storage import check_writable
 
     check_writable(target, overwrite)

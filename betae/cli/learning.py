@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from betae.cli.common import AsJson, Graph, MovedGraph, Overwrite, Run, app, err, out, say
-from betae.errors import InvalidArgument
 
 
 @app.command(
@@ -38,16 +37,16 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run.")] = False,
 ) -> None:
     """Train a model to answer queries; Ctrl-C ends it cleanly, --resume goes on."""
-    from betae.graph import KnowledgeGraph
-    from betae.queries.files import QuerySet
+    from betae.cli.progress import showing_progress
+    from betae.graph.graph import KnowledgeGraph
+    from betae.querysets.query_set import QuerySet
+    from betae.run import train as run_training
     from betae.training.config import TrainConfig, read_recipe
-    from betae.training.loop import train as run_training
-    from betae.training.show import showing_progress
 
     config = TrainConfig() if recipe is None else read_recipe(recipe)
     opened = KnowledgeGraph.open(graph)
     with showing_progress(err, target, config, minutes) as report:
-        result = run_training(
+        trained = run_training(
             opened,
             config,
             target,
@@ -57,7 +56,8 @@ def train(
             resume=resume,
             report=report,
         )
-    if report.is_shown:
+    result = trained.outcome
+    if report.is_shown and result is not None:
         say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
         if result.best_step:
             say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
@@ -84,18 +84,18 @@ def inspect(
     checkpoint: Annotated[Path, typer.Argument(help="Folder of a model, or of a run.")],
     as_json: AsJson = False,
 ) -> None:
-    """Describe a model: its geometry, config, and the size and range of every tensor."""
+    """Describe a model: its name, config, and the size and range of every tensor."""
     from rich.table import Table
 
-    from betae.models.files import describe_model
-    from betae.training.checkpoint import best_model
+    from betae.models.store import describe_model
+    from betae.run import Run
 
     is_run = (checkpoint / "config.json").is_file()
-    model = describe_model(best_model(checkpoint) if is_run else checkpoint)
+    model = describe_model(Run.open(checkpoint).model_folder if is_run else checkpoint)
     if as_json:
         print(json.dumps(asdict(model), indent=2))
         return
-    say(f"{model.geometry}, {model.parameters:,} parameters")
+    say(f"{model.name}, {model.parameters:,} parameters")
     say(f"{model.entities:,} entities, {model.relations:,} directed relations")
     say(", ".join(f"{name} {value}" for name, value in model.config.items()))
     table = Table(box=None, padding=(0, 1))
@@ -134,38 +134,30 @@ def evaluate(
     """Rank the hard answers of a query set and measure what the model knows of its uncertainty."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from betae import processes
-    from betae.evaluation.evaluate import evaluate as run_evaluation
-    from betae.evaluation.report import draw_summary, save_evaluation
-    from betae.models.files import load_model
-    from betae.queries.files import open_queries
-    from betae.training.checkpoint import best_model, open_graph
+    from betae import parallel
+    from betae.cli.show import draw_summary
+    from betae.run import Run
 
-    model, opened = load_model(best_model(run)), open_graph(run, graph)
+    opened = Run.open(run, graph)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with processes.joined("Run it again."):
-        is_writer = processes.rank() == 0
+    with parallel.joined("Run it again."):
+        is_writer = parallel.process_number() == 0
         with Progress(*columns, console=err, transient=True, disable=not is_writer) as bars:
             task = bars.add_task("reading the queries", total=None)
-            evaluation = run_evaluation(
-                model,
-                opened,
-                open_queries(opened, queries, split),
+            evaluation = opened.evaluate(
+                queries,
+                split=split,
                 empty_queries=empty,
                 progress=lambda what, done, total: bars.update(
                     task, description=what, completed=done, total=total
                 ),
             )
-        if not evaluation.structures:
-            raise InvalidArgument(f"The model cannot do {', '.join(evaluation.cannot)}.")
         if is_writer:
-            suffix = "" if evaluation.queries["split"] == "test" else "-valid"
-            path = save_evaluation(evaluation, run, queries.resolve().name + suffix)
             if as_json:
                 print(json.dumps(evaluation.to_json()))
             else:
                 out.print(draw_summary(evaluation.to_json()))
-                say(f"written to {path}; betae report {run} makes a page of it")
+                say(f"kept with the run; betae report {run} makes a page of it")
 
 
 @app.command(epilog="Example:  betae report run-a run-b --out report")

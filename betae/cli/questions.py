@@ -16,8 +16,6 @@ from betae.errors import InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
-    from betae.graph import KnowledgeGraph
-    from betae.models.base import QueryModel
 
 
 @app.command()
@@ -27,7 +25,7 @@ def demo(
     ] = Path("betae-demo"),
 ) -> None:
     """Train on the bundled graph `world` and answer a question about it, in about a minute."""
-    from betae.demo import run_demo
+    from betae.cli.demo import run_demo
 
     run_demo(out, folder)
 
@@ -65,16 +63,17 @@ def answer(
     """Answer a question: ranked entities, known or predicted, how sure, and why."""
     from typing import Any, cast
 
-    from betae.answering.answerer import Answerer
-    from betae.answering.show import print_answers
     from betae.checks import check_choice
+    from betae.cli.print_answers import print_answers
+    from betae.run import Run
 
     check_choice("--format", form, ("table", "jsonl", "csv"))
     if (question is None) == (queries is None):
         raise InvalidArgument("Give a question, or --queries with a file of them.")
     lines = [("", question)] if question is not None else _read_lines(cast(str, queries))
     with err.status("Opening the run") as status:
-        answerer = Answerer.open(run, graph, cast(Any, edges), use_index, status.update)
+        opened = Run.open(run, graph)
+        answerer = opened.answerer(cast(Any, edges), use_index=use_index, say=status.update)
 
     def results() -> Iterator[Answers]:
         for place, line in lines:
@@ -119,16 +118,8 @@ index_app = typer.Typer(
 app.add_typer(index_app, name="index")
 
 
-def _open_to_search(run: Path, graph: Path | None) -> tuple[str, QueryModel, KnowledgeGraph]:
-    from betae.models.files import load_model
-    from betae.training.checkpoint import best_model, open_graph
-
-    folder = best_model(run)
-    return folder.name, load_model(folder), open_graph(run, graph, may_have_grown=True)
-
-
 def _warn_of_recall(kind: str, recall: float) -> None:
-    from betae.index import GOOD_RECALL
+    from betae.search.approximate import GOOD_RECALL
 
     if recall < GOOD_RECALL:
         err.print(
@@ -149,17 +140,12 @@ def build_index(
     """Build an approximate index of the entities, for `betae answer --index`."""
     from typing import Any, cast
 
-    from betae.answering.answerer import INDEX, entity_table
-    from betae.index import build_index as build
-    from betae.index import typical_queries
+    from betae.run import Run
 
     with err.status("Opening the run") as status:
-        name, model, opened = _open_to_search(run, graph)
-        queries = typical_queries(model, opened)
-        index = build(model, entity_table(model), queries, name, cast(Any, kind), status.update)
-        index.save(run / INDEX)
+        index = Run.open(run, graph).build_index(cast(Any, kind), status.update)
     say(f"{index.kind}: recall@10 {index.recall:.3f} against exact search")
-    say(f"written to {run / INDEX}: betae answer --index")
+    say(f"written to {run}: betae answer --index")
     _warn_of_recall(index.kind, index.recall)
 
 
@@ -172,17 +158,20 @@ def bench_index(
     """Measure each kind of index on the run: recall@10 and speed against exact search."""
     from rich.table import Table
 
-    from betae.answering.answerer import entity_table
-    from betae.index import KINDS, measure, typical_queries
-    from betae.index import build_index as build
+    from betae.run import Run
+    from betae.search.approximate import KINDS, measure, typical_queries
+    from betae.search.approximate import build_index as build
 
     with err.status("Opening the run") as status:
-        name, model, opened = _open_to_search(run, graph)
-        table, queries = entity_table(model), typical_queries(model, opened)
+        opened = Run.open(run, graph)
+        name, model = opened.model_folder.name, opened.model()
+        table, queries = model.table(), typical_queries(model, opened.graph)
         kinds = KINDS[model.metric]
         indexes = [build(model, table, queries, name, kind, status.update) for kind in kinds]
         status.update("Searching")
-        fresh = typical_queries(model, opened, seed=1)  # not those that the effort was found with
+        fresh = typical_queries(
+            model, opened.graph, seed=1
+        )  # not those that the effort was found with
         speeds = measure(model, table, fresh, indexes)
     if as_json:
         print(json.dumps([asdict(speed) for speed in speeds]))
@@ -210,10 +199,11 @@ def export_index(
     graph: MovedGraph = None,
 ) -> None:
     """Write the search vectors of all entities, for a vector database."""
-    from betae.answering.answerer import entity_table
-    from betae.index import export_vectors
+    from betae.run import Run
+    from betae.search.export import export_vectors
 
-    _, model, opened = _open_to_search(run, graph)
-    width = export_vectors(model, entity_table(model), opened, file)
+    opened = Run.open(run, graph)
+    model = opened.model()
+    width = export_vectors(model, model.table(), opened.graph, file)
     say(f"{model.num_entities:,} vectors of {width} numbers written to {file}")
     say(f"nearest by {model.metric}: see docs/answers.md")

@@ -6,8 +6,8 @@ countryinfo (MIT) and facts written by hand. A fixed part of the edges is hidden
 
 from importlib.resources import as_file, files
 
-from betae.graph import KnowledgeGraph
-from betae.triples import read_triples
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.triples import read_triples
 
 
 def world() -> KnowledgeGraph:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from betae.edges import SPLITS, Ids, Split
 from betae.errors import TripleError
-from betae.formats import COLUMNS, line_of_row, read_labels, read_table
-from betae.triples import Triples
+from betae.graph.edges import SPLITS, Ids, Split
+from betae.graph.formats import COLUMNS, line_of_row, read_labels, read_table
+from betae.graph.triples import Triples
 
 ENTITIES, RELATIONS = "id2ent.pkl", "id2rel.pkl"
 ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.evaluation.derivations import all_symbols, normal_form
 from betae.evaluation.ranks import rank_rows
-from betae.graph import KnowledgeGraph
+from betae.exact.derivations import all_symbols, normal_form
+from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import And, Or, Project, Query
-from betae.queries.files import QueryBlock
+from betae.querysets.query_set import QueryBlock
 
 ROWS_AT_ONCE = 256
 
@@ -43,7 +43,7 @@ def tail_counts(graph: KnowledgeGraph) -> Callable[[NDArray[np.int32]], NDArray[
 def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> NDArray[np.float64]:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     counts = tail_counts(graph)
-    symbols = all_symbols(block)
+    symbols = all_symbols(block.structure, block.symbols)
     last = [symbols[:, column] for column in _last_relations(normal_form(block.structure))]
     pieces = [np.empty(0)]
     for start in range(0, len(block), ROWS_AT_ONCE):

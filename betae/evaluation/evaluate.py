@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from betae import processes
+from betae import parallel
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.derivations import missing_edges, normal_form, num_edges
 from betae.evaluation.ranks import (
     Metrics,
     distances_of,
@@ -43,14 +42,15 @@ from betae.evaluation.uncertainty import (
     tell_empty,
     uncertainty_of,
 )
-from betae.graph import KnowledgeGraph
+from betae.exact.answers import answers_of_structure
+from betae.exact.derivations import missing_edges, normal_form, num_edges
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import SCORES_AT_ONCE, Union
+from betae.models.execute import SCORES_AT_ONCE, UnionForm
 from betae.queries.ast import Or, nodes
-from betae.queries.files import SET_VIEWS, QueryBlock, QuerySet
-from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION, has_negation
-from betae.symbolic import answers_of_structure
+from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
+from betae.querysets.sample import sample_queries
 
 RESAMPLES = 1000  # of the bootstrap
 POINTS = 300  # of each structure kept for the plot of entropy against the number of answers
@@ -96,7 +96,7 @@ class Average:
 class Evaluation:
     """Everything that was measured of a model on a query set."""
 
-    geometry: str
+    model: str  # betae, query2box or gqe
     graph: dict[str, Any]  # fingerprint and counts
     queries: dict[str, Any]  # split, origin and number
     structures: dict[str, StructureResult]  # "2u-DM": unions in De Morgan form
@@ -150,6 +150,8 @@ def evaluate(
     if not blocks:
         raise InvalidArgument("The query set holds no query with a hard answer to rank.")
     can = {name: block for name, block in blocks.items() if model.can(block.structure)}
+    if not can:
+        raise InvalidArgument(f"{type(model).__name__} cannot do {', '.join(blocks)}.")
     model.eval()
     with torch.no_grad():
         table = model.table()
@@ -182,7 +184,7 @@ def evaluate(
             if (result := tell_empty(model, graph, name, empty_queries, seed)) is not None:
                 empty[name] = result
     return Evaluation(
-        model.geometry,
+        model.name,
         {
             "fingerprint": graph.fingerprint,
             "entities": graph.num_entities,
@@ -205,10 +207,10 @@ def _with_hard(block: QueryBlock) -> QueryBlock:
     return block.take(np.flatnonzero(block.hard.lengths))
 
 
-def _unions(model: QueryModel, name: str, block: QueryBlock) -> list[tuple[str, Union]]:
+def _unions(model: QueryModel, name: str, block: QueryBlock) -> list[tuple[str, UnionForm]]:
     """Return the ways to take a union that make a difference, each with a name."""
     if any(isinstance(node, Or) for node in nodes(block.structure)):
-        forms: list[tuple[str, Union]] = [(name, "DNF"), (name + DE_MORGAN, "DM")]
+        forms: list[tuple[str, UnionForm]] = [(name, "DNF"), (name + DE_MORGAN, "DM")]
         return forms if model.has_complement else forms[:1]
     is_written_so = any(isinstance(node, Or) for node in nodes(normal_form(block.structure)))
     return [(name, "DM" if is_written_so else "DNF")]
@@ -220,7 +222,7 @@ def _rank(
     graph: KnowledgeGraph,
     split: str,
     block: QueryBlock,
-    union: Union,
+    union: UnionForm,
     scores_at_once: int,
     tell: Callable[[int], None],
 ) -> tuple[Floats, Floats | None]:
@@ -229,21 +231,21 @@ def _rank(
     """
     readings = [block]
     if has_negation(normal_form(block.structure)):
-        larger = graph.adjacency(SET_VIEWS[split][1])
+        larger = graph.adjacency(SET_EDGES[split][1])
         answers = answers_of_structure(larger, block.structure, block.symbols)
         readings.append(replace(block, easy=answers))
-    mine = np.arange(processes.rank(), len(block), processes.world_size())
+    mine = np.arange(parallel.process_number(), len(block), parallel.num_processes())
     parts = [reading.take(mine) for reading in readings]
     pieces: list[list[Floats]] = [[] for _ in readings]
     for rows, distances in distances_of(model, table, parts[0], union, scores_at_once):
         for part, ranks in zip(parts, pieces, strict=True):
             ranks.append(rank_rows(distances, part.take(rows)))
-        tell(min(len(block), (int(rows[-1]) + 1) * processes.world_size()))
+        tell(min(len(block), (int(rows[-1]) + 1) * parallel.num_processes()))
     is_mine = np.isin(np.repeat(np.arange(len(block)), block.hard.lengths), mine)
     everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
     for row, ranks in enumerate(pieces):
         everyones[row, torch.from_numpy(is_mine)] = torch.from_numpy(np.concatenate([[], *ranks]))
-    found = processes.sum_over_processes(everyones).cpu().numpy()
+    found = parallel.sum_over_processes(everyones).cpu().numpy()
     return found[0], found[1] if len(found) > 1 else None
 
 
@@ -268,7 +270,8 @@ def _summarise(
     strict: Floats | None,
     means: Floats,
 ) -> StructureResult:
-    missing = missing_edges(graph, block, split)
+    smaller, larger = (graph.adjacency(edges) for edges in SET_EDGES[split])
+    missing = missing_edges(smaller, larger, block.structure, block.symbols, block.hard)
     owners = np.repeat(np.arange(len(block)), block.hard.lengths)
     by_missing = {}
     for number in np.unique(missing).tolist():
@@ -315,7 +318,7 @@ def fit_counts(
     samples = {
         str(block.structure): (
             uncertainty_of(model, block),
-            num_answers(graph, block, SET_VIEWS["valid"][1]),
+            num_answers(graph, block, SET_EDGES["valid"][1]),
         )
         for block in valid.blocks.values()
         if len(block)
@@ -339,7 +342,7 @@ def _measure_uncertainty(
     for name in measured:
         block = blocks[name]
         uncertainty = uncertainty_of(model, block)
-        counts = num_answers(graph, block, SET_VIEWS[split][1])
+        counts = num_answers(graph, block, SET_EDGES[split][1])
         chosen = random.permutation(len(block))[:POINTS]
         error = None
         if estimate is not None:

@@ -20,8 +20,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from betae.models.base import QueryModel
-from betae.models.execute import SCORES_AT_ONCE, Group, Union, embed_queries, score_blocks
-from betae.queries.files import QueryBlock
+from betae.models.execute import SCORES_AT_ONCE, Group, UnionForm, embed_queries, score_blocks
+from betae.querysets.query_set import QueryBlock
 
 QUERIES_AT_ONCE = 2048  # embedded together; the distances are blocked further
 
@@ -105,7 +105,7 @@ def distances_of(
     model: QueryModel,
     table: torch.Tensor,
     block: QueryBlock,
-    union: Union = "DNF",
+    union: UnionForm = "DNF",
     scores_at_once: int = SCORES_AT_ONCE,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Yield rows of a block with their distances to all entities, (n, num_entities), in order."""
@@ -124,7 +124,7 @@ def as_group(block: QueryBlock, rows: NDArray[np.int64]) -> Group:
 
 
 def rank_block(
-    model: QueryModel, table: torch.Tensor, block: QueryBlock, union: Union = "DNF"
+    model: QueryModel, table: torch.Tensor, block: QueryBlock, union: UnionForm = "DNF"
 ) -> NDArray[np.float64]:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     pieces = [

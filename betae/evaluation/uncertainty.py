@@ -15,20 +15,18 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from betae.edges import VIEWS, Ids, View
 from betae.evaluation.ranks import QUERIES_AT_ONCE, as_group
-from betae.graph import KnowledgeGraph
+from betae.exact.answers import answers_of_structure
+from betae.graph.edges import Edges
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import embed_queries
-from betae.queries.ast import Entity, Query, nodes
-from betae.queries.files import QueryBlock
-from betae.queries.sample import read_structure, sample_queries
-from betae.queries.structures import NEGATION, is_open
-from betae.ragged import Ragged
-from betae.symbolic import answers_of_structure
+from betae.queries.ast import Query
+from betae.queries.structures import NEGATION
+from betae.querysets.query_set import QueryBlock
+from betae.querysets.sample import sample_answered, sample_empty
 
 MEASURED = ("1p", "2p", "3p", "2i", "3i", "pi", "ip", *NEGATION)  # the paper's 12: no unions
-MORE_THAN = 5  # answers of the queries that are told from those without
 Floats = NDArray[np.float64]
 
 
@@ -44,9 +42,11 @@ def uncertainty_of(model: QueryModel, block: QueryBlock) -> Floats:
     return np.concatenate(pieces)
 
 
-def num_answers(graph: KnowledgeGraph, block: QueryBlock, view: View = "all") -> NDArray[np.int64]:
-    """Return how many answers each query has on the edges of a view."""
-    return answers_of_structure(graph.adjacency(view), block.structure, block.symbols).lengths
+def num_answers(
+    graph: KnowledgeGraph, block: QueryBlock, edges: Edges = "all"
+) -> NDArray[np.int64]:
+    """Return how many answers each query has on the edges that count."""
+    return answers_of_structure(graph.adjacency(edges), block.structure, block.symbols).lengths
 
 
 @dataclass(frozen=True)
@@ -68,48 +68,6 @@ def correlate(uncertainty: Floats, counts: NDArray[np.int64]) -> Correlation:
 
 
 # ---- queries without answers ------------------------------------------------------------------
-
-
-def sample_empty(
-    graph: KnowledgeGraph, name: str, count: int, seed: int = 0, view: View = "all"
-) -> QueryBlock:
-    """Draw queries without an answer in a view: entities and relations uniformly at random.
-
-    The block holds fewer than `count` if a hundred times as many draws do not give them. What is
-    drawn in one view, for training, is not what is drawn in another, for a test.
-    """
-    structure = read_structure(name, graph)
-    random = np.random.default_rng((seed, 2, list(VIEWS).index(view)))
-    limits = [
-        graph.num_entities if isinstance(node, Entity) else graph.num_relations
-        for node in nodes(structure)
-        if is_open(node)
-    ]
-    found = np.empty((0, len(limits)), dtype=np.int32)
-    for _ in range(100):
-        drawn = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
-        is_empty = answers_of_structure(graph.adjacency(view), structure, drawn).lengths == 0
-        found = np.unique(np.concatenate([found, drawn[is_empty]]), axis=0)
-        if len(found) >= count:
-            break
-    return _block(structure, random.permutation(found)[:count])
-
-
-def sample_answered(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) -> QueryBlock:
-    """Draw queries with more than 5 answers on all edges, as training queries are drawn.
-
-    The block holds fewer than `count` if ten times as many draws do not give them.
-    """
-    structure = read_structure(name, graph)
-    seed += 1_000_000  # not the very queries that a run with this seed was trained on
-    drawn = sample_queries(graph, {name: 10 * count}, "train", seed=seed).blocks[name].symbols
-    lengths = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths
-    return _block(structure, drawn[lengths > MORE_THAN][:count])
-
-
-def _block(structure: Query, symbols: Ids) -> QueryBlock:
-    none = Ragged.from_lengths(np.zeros(len(symbols), np.int64), np.empty(0, np.int32))
-    return QueryBlock(structure, symbols, none, none)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ class QueryModel(nn.Module, ABC):
     made once. A union has no verb: the executor rewrites it.
     """
 
-    geometry: ClassVar[str]  # its name in configs and checkpoints
-    config: Any  # the geometry's own frozen dataclass
+    name: ClassVar[str]  # in recipes and on disk
+    config: Any  # the model's own frozen dataclass
     has_complement = False  # whether `negate` is defined
     entities: nn.Parameter  # (num_entities, any): a learned row for every entity
     metric: ClassVar[Literal["inner product", "L1"]]  # of the search vectors
@@ -95,7 +95,7 @@ class QueryModel(nn.Module, ABC):
 
     def _cannot(self, what: str) -> NoReturn:
         raise UnsupportedQuery(
-            f"{type(self).__name__} cannot {what}. BetaE can: train it with geometry = 'beta'."
+            f"{type(self).__name__} cannot {what}. BetaE can: train a model with name = 'betae'."
         )
 
 

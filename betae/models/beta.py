@@ -54,7 +54,7 @@ class BetaE(QueryModel):
     of parameters to at least 0.05. All operators keep to parameters that are finite and positive.
     """
 
-    geometry = "beta"
+    name = "betae"
     metric = "inner product"
     has_complement = True
 

@@ -44,7 +44,7 @@ class Query2Box(QueryModel):
         relu(|x| - o) = (|x - o| + |x + o|) / 2 - o    and    min(|x|, o) = |x| - relu(|x| - o)
     """
 
-    geometry = "box"
+    name = "query2box"
     metric = "L1"
 
     def __init__(self, num_entities: int, num_relations: int, config: BoxConfig | None = None):

@@ -23,7 +23,7 @@ from betae.queries.ast import And, Entity, Not, Project, Query
 from betae.queries.rewrite import dnf_branches, to_de_morgan
 from betae.queries.structures import fill, num_symbols, open_columns, structure_of
 
-Union = Literal["DNF", "DM"]
+UnionForm = Literal["DNF", "DM"]
 SCORES_AT_ONCE = 2**25  # numbers in a block of distances: 128 MiB in float32
 
 
@@ -42,7 +42,7 @@ Plan = tuple[Node, ...]  # the last node is the root
 
 
 @lru_cache(maxsize=4096)
-def plans(structure: Query, union: Union) -> tuple[Plan, ...]:
+def plans(structure: Query, union: UnionForm) -> tuple[Plan, ...]:
     """Compile a structure without fixed names: one plan for each branch of the normal form."""
     if union not in ("DNF", "DM"):
         raise InvalidArgument(f"The union is 'DNF' or 'DM', not {union!r}.")
@@ -123,7 +123,7 @@ def group_queries(queries: Sequence[Query]) -> list[Group]:
 
 
 def embed_queries(
-    model: QueryModel, queries: Sequence[Query] | Sequence[Group], union: Union = "DNF"
+    model: QueryModel, queries: Sequence[Query] | Sequence[Group], union: UnionForm = "DNF"
 ) -> Embedded:
     """Embed a batch of queries of ids, or of groups of them, in any mixture."""
     groups = [group.to(model.entities.device) for group in _as_groups(queries)]
@@ -137,7 +137,7 @@ def embed_queries(
 
 
 def embed_nodes(
-    model: QueryModel, query: Query, union: Union = "DNF"
+    model: QueryModel, query: Query, union: UnionForm = "DNF"
 ) -> list[list[tuple[Query, Tensor]]]:
     """Return, for each branch of one query, every node with its embedding, (width,).
 
@@ -276,7 +276,7 @@ def score_queries(
     model: QueryModel,
     queries: Sequence[Query] | Sequence[Group],
     table: Tensor | None = None,
-    union: Union = "DNF",
+    union: UnionForm = "DNF",
 ) -> Tensor:
     """Return the distance of every entity from every query, (num_queries, num_entities)."""
     embedded = embed_queries(model, queries, union)

@@ -34,7 +34,7 @@ class GQE(QueryModel):
         distance    || v - p ||_1
     """
 
-    geometry = "vector"
+    name = "gqe"
     metric = "L1"
 
     def __init__(self, num_entities: int, num_relations: int, config: VectorConfig | None = None):

@@ -132,3 +132,19 @@ def num_branches(query: Query) -> int:
         return size
 
     return max(positive(query), worst)
+
+
+def explain_negation(query: Query) -> str:
+    """Return what a query means that is only a complement, or nothing."""
+    from betae.queries.rewrite import dnf_branches
+
+    def only_negation(branch: Query) -> bool:
+        parts = branch.operands if isinstance(branch, And) else (branch,)
+        return all(isinstance(part, Not) for part in parts)
+
+    if not any(only_negation(branch) for branch in dnf_branches(query)):
+        return ""
+    return (
+        "The query names nothing that the answers are, only what they are not: every other entity "
+        "of the graph is an answer, of whatever kind."
+    )

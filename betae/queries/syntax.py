@@ -18,7 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
-from betae.graph import INVERSE
+from betae.graph.graph import INVERSE
 from betae.queries.ast import And, Entity, Name, Not, Or, Project, Query, inverse
 from betae.queries.formula import (
     Atom,

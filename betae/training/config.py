@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from betae.checks import check_choice, check_keys, check_positive
 from betae.errors import InvalidArgument
-from betae.models import GEOMETRIES, ModelConfig
+from betae.models import MODELS, BetaConfig, ModelConfig
+from betae.models.store import config_from_json, config_to_json, model_name
 from betae.queries.structures import NEGATION, TRAINING
 
 
@@ -17,8 +18,7 @@ from betae.queries.structures import NEGATION, TRAINING
 class TrainConfig:
     """Everything that decides what a run learns; the graph, queries and folders come beside it."""
 
-    geometry: str = "beta"  # beta, box or vector
-    model: dict[str, Any] = field(default_factory=dict)  # fields of the geometry's own config
+    model: ModelConfig = field(default_factory=BetaConfig)  # BetaConfig, BoxConfig, VectorConfig
     structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
     loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
     candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
@@ -42,11 +42,11 @@ class TrainConfig:
     seed: int = 0  # of weights, order of queries, candidates
 
     def __post_init__(self) -> None:
-        check_choice("geometry", self.geometry, GEOMETRIES)
+        model_name(self.model)  # raises if it is no model's config
         check_choice("loss", self.loss, ("softmax", "margin"))
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
         if not self.structures:
-            object.__setattr__(self, "structures", default_mix(self.geometry))
+            object.__setattr__(self, "structures", default_mix(self.model))
         counts = "candidates negatives batch_size steps validate_every checkpoint_every"
         for name in counts.split():
             check_positive(name, getattr(self, name), whole=True)
@@ -58,26 +58,18 @@ class TrainConfig:
             raise InvalidArgument("empty needs loss = 'softmax': the margin loss needs an answer.")
         for name in ("scale", "margin", "learning_rate", "table_rate"):
             check_positive(name, getattr(self, name))
-        for table in ("model", "structures"):
-            if not isinstance(getattr(self, table), dict):
-                raise InvalidArgument(f"{table} is {getattr(self, table)!r}; it must be a table.")
+        if not isinstance(self.structures, dict):
+            raise InvalidArgument(f"structures is {self.structures!r}; it must be a table.")
         for name, share in self.structures.items():
             check_positive(f"structures.{name}", share)
         if self.batch_size < len(self.structures):
             raise InvalidArgument(
                 f"batch_size is {self.batch_size}, below the {len(self.structures)} structures."
             )
-        self.model_config()  # checks its fields
-
-    def model_config(self) -> ModelConfig:
-        """Return the geometry's own config."""
-        config_class, _ = GEOMETRIES[self.geometry]
-        check_keys("model", self.model, [item.name for item in fields(config_class)])
-        return config_class(**self.model)
 
     def to_json(self) -> dict[str, Any]:
         """Return the effective config, defaults filled in, for saving with the run."""
-        return {**asdict(self), "model": asdict(self.model_config())}
+        return {**asdict(self), "model": config_to_json(self.model)}
 
 
 def read_recipe(path: Path | str) -> TrainConfig:
@@ -95,9 +87,9 @@ def read_recipe(path: Path | str) -> TrainConfig:
         raise InvalidArgument(f"{path}: {error}") from None
 
 
-def default_mix(geometry: str) -> dict[str, float]:
-    """Return the proportions of the paper's training sets, of what the geometry can do."""
-    _, model_class = GEOMETRIES[geometry]
+def default_mix(model: ModelConfig) -> dict[str, float]:
+    """Return the proportions of the paper's training sets, of what the model can do."""
+    _, model_class = MODELS[model_name(model)]
     names = [name for name in TRAINING if model_class.has_complement or name not in NEGATION]
     return {name: 0.1 if name in NEGATION else 1.0 for name in names}
 
@@ -105,4 +97,7 @@ def default_mix(geometry: str) -> dict[str, float]:
 def make_config(values: dict[str, Any]) -> TrainConfig:
     """Make a config from plain values, checking names and ranges."""
     check_keys("the recipe", values, [item.name for item in fields(TrainConfig)])
-    return TrainConfig(**values)
+    model = values.get("model", {})
+    if not isinstance(model, dict):
+        raise InvalidArgument(f"model is {model!r}; it must be a table, with a name in it.")
+    return TrainConfig(**{**values, "model": config_from_json(model)})

@@ -9,18 +9,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from betae.models.execute import Group
-from betae.processes import rank, world_size
-from betae.training.data import Batch
+from betae.parallel import num_processes, process_number
+from betae.training.batches import Batch
 from betae.training.optimizer import Optimizer
 
 
 def share_of(batch: Batch) -> Batch:
     """Return this process's part of a batch: every n-th query, all candidates."""
-    if world_size() == 1:
+    if num_processes() == 1:
         return batch
     groups, rows, start = [], [], 0
     for group in batch.groups:
-        mine = (group.positions % world_size() == rank()).nonzero().flatten()
+        mine = (group.positions % num_processes() == process_number()).nonzero().flatten()
         positions = torch.arange(start, start + len(mine))
         groups.append(Group(group.structure, group.symbols[mine], positions))
         rows.append(group.positions[mine])
@@ -39,7 +39,7 @@ def share_of(batch: Batch) -> Batch:
 
 def sum_gradients(optimizer: Optimizer) -> None:
     """Add the gradients of all processes, so that each takes the same step."""
-    if world_size() == 1:
+    if num_processes() == 1:
         return
     parameters = optimizer.dense_parameters()
     flat = torch.cat(
@@ -60,7 +60,7 @@ def _sum_sparse(gradient: Tensor | None) -> Tensor:
     assert gradient is not None
     gradient = gradient.coalesce()
     rows, values = gradient.indices()[0], gradient.values()
-    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world_size())]
+    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(num_processes())]
     dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
     longest = int(max(sizes))
     padded_rows = rows.new_zeros(longest)

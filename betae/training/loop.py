@@ -8,41 +8,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-from betae import processes
+from betae import parallel
 from betae.checks import check_positive
 from betae.errors import InvalidArgument, StoreError, TrainingStopped
 from betae.evaluation.ranks import mean, per_query, rank_block
-from betae.graph import KnowledgeGraph
+from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import embed_queries
-from betae.models.files import build_model, check_finite
-from betae.queries.files import QuerySet
-from betae.queries.sample import sample_queries
+from betae.models.store import build_model, check_finite
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.querysets.query_set import QuerySet
+from betae.querysets.sample import sample_validation
 from betae.training import distributed
-from betae.training.checkpoint import (
-    Progress,
-    append_metrics,
-    check_same_config,
-    cut_metrics,
-    load_checkpoint,
-    newest,
-    save_best,
-    save_checkpoint,
-    save_config,
-    save_place_of,
-)
+from betae.training.batches import EmptyQueries, prepare_batches
+from betae.training.checkpoint import Checkpoint, Progress
 from betae.training.config import TrainConfig
-from betae.training.data import EmptyQueries, open_streams, prepare_batches
+from betae.training.folder import RunFolder
 from betae.training.losses import make_loss
 from betae.training.optimizer import Optimizer, rate_factor
+from betae.training.streams import open_streams
 
 REPORT_EVERY = 50  # steps
 RESUME = "The last checkpoint is whole: go on with --resume."
@@ -50,10 +40,9 @@ DIVERGED = "Start again in another folder with a smaller learning_rate; what was
 
 
 @dataclass(frozen=True)
-class TrainResult:
-    """How a run ended."""
+class Outcome:
+    """How training ended."""
 
-    run: Path
     step: int
     seconds: float
     best_mrr: float  # in percent, on validation queries, mean over the structures
@@ -61,33 +50,24 @@ class TrainResult:
     why: str  # why it ended
 
 
-def train(
+def fit(
     graph: KnowledgeGraph,
     config: TrainConfig,
-    out: Path | str,
+    run: RunFolder,
     *,
     queries: QuerySet | None = None,
     valid: QuerySet | None = None,
     minutes: float | None = None,
     resume: bool = False,
     report: Callable[[dict[str, Any]], None] = lambda _: None,
-) -> TrainResult:
-    """Train a model on a graph; write checkpoints, metrics and the best model to `out`.
-
-    Training queries come from `queries`, else they are drawn on the fly; validation queries from
-    `valid`, else they are sampled from the validation edges. `minutes` limits the time (over all
-    sessions of a run that is resumed); the learning rate then falls with the time, not the steps.
-    `report` is told every line of the metrics.
-    """
-    run = Path(out)
+) -> Outcome:
+    """Train a model in a run's folder: see `betae.train`."""
     if minutes is not None:
         check_positive("minutes", minutes)
-    with _interruptible() as is_interrupted, processes.joined(RESUME), ExitStack() as stack:
-        is_writer = processes.rank() == 0
+    with _interruptible() as is_interrupted, parallel.joined(RESUME), ExitStack() as stack:
+        is_writer = parallel.process_number() == 0
         torch.manual_seed(config.seed)
-        model = build_model(
-            config.geometry, graph.num_entities, graph.num_relations, config.model_config()
-        )
+        model = build_model(config.model, graph.num_entities, graph.num_relations)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(device)
         model.has_sparse_gradient = True
@@ -95,7 +75,12 @@ def train(
         optimizer = Optimizer(model, loss_function, config)
         streams = open_streams(graph, queries, config)
         empty = EmptyQueries(graph, config) if config.empty else None
-        valid = _checked(valid, graph) or sample_validation(graph, model, config)
+        valid = _checked(valid, graph) or sample_validation(
+            graph,
+            [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])],
+            config.validation_queries,
+            config.seed,
+        )
         structures = [stream.structure for stream in streams.values()]
         structures += [block.structure for block in valid.blocks.values()] if valid else []
         if not all(map(model.can, structures)):
@@ -106,14 +91,14 @@ def train(
 
         def say(line: dict[str, Any]) -> None:
             if is_writer:
-                append_metrics(run, line)
+                run.append_metrics(line)
                 report(line)
 
         def save() -> None:
             _check_finite(model, progress.step, run)
             if is_writer:
                 tensors = {**optimizer.state(), **_named("loss", loss_function)}
-                save_checkpoint(run, model, tensors, progress, graph.fingerprint)
+                run.save_checkpoint(Checkpoint(model, tensors, progress), graph.fingerprint)
 
         session_start, earlier = time.monotonic(), progress.seconds
         window = _Window(progress)
@@ -140,15 +125,15 @@ def train(
             optimizer.zero_grad()
             loss.backward()
             distributed.sum_gradients(optimizer)
-            total_loss = float(processes.sum_over_processes(loss.detach()))
+            total_loss = float(parallel.sum_over_processes(loss.detach()))
             if not math.isfinite(total_loss):
                 raise TrainingStopped(
-                    f"The loss is {total_loss} at step {progress.step + 1}. {DIVERGED} {run}."
+                    f"The loss is {total_loss} at step {progress.step + 1}. {DIVERGED} {run.path}."
                 )
             progress.seconds = earlier + time.monotonic() - session_start
             over_time = progress.seconds / (60 * minutes) if minutes else 0.0
-            over = processes.same_everywhere(over_time)
-            interrupted = bool(processes.same_everywhere(float(is_interrupted())))
+            over = parallel.same_everywhere(over_time)
+            interrupted = bool(parallel.same_everywhere(float(is_interrupted())))
             done = over if minutes else progress.step / config.steps
             optimizer.step(rate_factor(progress.step, done, config.warmup))
             progress.step += 1
@@ -168,7 +153,7 @@ def train(
                     progress.best_mrr, progress.best_step = average, progress.step
                     progress.validations_since_best = 0
                     if is_writer:
-                        save_best(run, model, progress.step, graph.fingerprint)
+                        run.save_best(model, progress.step, graph.fingerprint)
                 else:
                     progress.validations_since_best += 1
                 say({"step": progress.step, "seconds": progress.seconds, "mrr": average, **mrr})
@@ -185,9 +170,7 @@ def train(
                     why = stuck
                 break
             waiting_since = time.monotonic()
-    return TrainResult(
-        run, progress.step, progress.seconds, progress.best_mrr, progress.best_step, why
-    )
+    return Outcome(progress.step, progress.seconds, progress.best_mrr, progress.best_step, why)
 
 
 def _is_stuck(progress: Progress, config: TrainConfig) -> bool:
@@ -202,15 +185,15 @@ def _checked(valid: QuerySet | None, graph: KnowledgeGraph) -> QuerySet | None:
     return valid
 
 
-def _check_finite(model: QueryModel, step: int, run: Path) -> None:
+def _check_finite(model: QueryModel, step: int, run: RunFolder) -> None:
     try:
         check_finite(model)
     except StoreError as error:
-        raise TrainingStopped(f"Diverged at step {step}: {error} {DIVERGED} {run}.") from error
+        raise TrainingStopped(f"Diverged at step {step}: {error} {DIVERGED} {run.path}.") from error
 
 
 def _start(
-    run: Path,
+    run: RunFolder,
     resume: bool,
     config: TrainConfig,
     model: QueryModel,
@@ -219,45 +202,33 @@ def _start(
     graph: KnowledgeGraph,
 ) -> Progress:
     """Begin a run in an empty folder, or go on with the one that is there."""
-    if run.exists() and not run.is_dir():
-        raise InvalidArgument(f"{run} is a file. Choose a folder for the run.")
-    is_there = run.exists() and any(run.iterdir())
-    processes.wait_for_all()  # before anyone writes there
+    path = run.path
+    if path.exists() and not path.is_dir():
+        raise InvalidArgument(f"{path} is a file. Choose a folder for the run.")
+    is_there = path.exists() and any(path.iterdir())
+    parallel.wait_for_all()  # before anyone writes there
     if is_there and not resume:
-        raise InvalidArgument(f"{run} is not empty. Choose another folder, or --resume it.")
-    if not resume or newest(run, "checkpoint-") is None:
+        raise InvalidArgument(f"{path} is not empty. Choose another folder, or --resume it.")
+    if not resume or run.newest("checkpoint") is None:
         if is_there:
-            check_same_config(run, config)
-        if processes.rank() == 0:
-            save_config(run, config)
-            save_place_of(graph, run)
-            cut_metrics(run, 0)
+            run.check_same_config(config)
+        if parallel.process_number() == 0:
+            run.save_config(config)
+            run.save_graph_place(graph)
+            run.cut_metrics(0)
         return Progress()
-    check_same_config(run, config)
-    loaded = load_checkpoint(run, model, graph.fingerprint)
-    assert loaded is not None
-    progress, tensors = loaded
+    run.check_same_config(config)
+    checkpoint = run.load_checkpoint(model, graph.fingerprint)
+    assert checkpoint is not None
+    progress, tensors = checkpoint.progress, checkpoint.tensors
     loss_tensors = {k.removeprefix("loss."): v for k, v in tensors.items() if k.startswith("loss.")}
     loss_function.load_state_dict(loss_tensors)
     optimizer.restore({k: v for k, v in tensors.items() if not k.startswith("loss.")})
-    if processes.rank() == 0:
-        cut_metrics(run, progress.step)
+    if parallel.process_number() == 0:
+        run.cut_metrics(progress.step)
         if graph.folder is not None:
-            save_place_of(graph, run)
+            run.save_graph_place(graph)
     return progress
-
-
-def sample_validation(
-    graph: KnowledgeGraph, model: QueryModel, config: TrainConfig
-) -> QuerySet | None:
-    """Sample validation queries of all the structures that the model can do, or none."""
-    if not config.validation_queries or not len(graph.splits["valid"]):
-        return None
-    names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
-    counts = dict.fromkeys(names, config.validation_queries)
-    sampled = sample_queries(graph, counts, "valid", seed=config.seed)
-    blocks = {name: block for name, block in sampled.blocks.items() if len(block)}
-    return QuerySet("valid", blocks, graph.fingerprint, sampled.origin) if blocks else None
 
 
 def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
@@ -269,10 +240,12 @@ def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
         table = model.table()
     names, sums = list(queries.blocks), []
     for block in queries.blocks.values():
-        mine = block.take(np.arange(processes.rank(), len(block), processes.world_size()))
+        mine = block.take(
+            np.arange(parallel.process_number(), len(block), parallel.num_processes())
+        )
         ranks = rank_block(model, table, mine)
         sums.append(per_query(1 / ranks, mine.hard.offsets).sum() if len(mine) else 0.0)
-    totals = processes.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
+    totals = parallel.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
     model.train()
     return {
         name: 100 * float(total) / len(queries.blocks[name])
@@ -345,5 +318,5 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         for number, handler in before.items():
-            if number == signal.SIGINT or not processes.is_one_of_several():
+            if number == signal.SIGINT or not parallel.is_one_of_several():
                 signal.signal(number, handler)

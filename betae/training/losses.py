@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
-from betae import processes
+from betae import parallel
+from betae.training.batches import Batch
 from betae.training.config import TrainConfig
-from betae.training.data import Batch
 
 NONE = 0.1  # answers that a query without any is said to have, to take its logarithm
 
@@ -76,7 +76,7 @@ def _start(parameter: nn.Parameter, errors: Tensor) -> None:
     """Set a parameter that is not yet known to one below what makes the mean error zero."""
     if parameter.isnan():
         sums = torch.stack([errors.detach().sum(), errors.new_tensor(len(errors))])
-        total, number = processes.sum_over_processes(sums).tolist()
+        total, number = parallel.sum_over_processes(sums).tolist()
         nn.init.constant_(parameter, -total / number - 1)
 
 

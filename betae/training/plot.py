@@ -7,7 +7,7 @@ from pathlib import Path
 
 from betae.errors import InvalidArgument
 from betae.storage import writing_file
-from betae.training.checkpoint import read_metrics
+from betae.training.folder import RunFolder
 
 NOT_STRUCTURES = {"step", "seconds", "mrr"}
 
@@ -22,7 +22,7 @@ def plot_run(run: Path | str, target: Path | str) -> None:
     run, target = Path(run), Path(target)
     if target.suffix not in (".png", ".svg"):
         raise InvalidArgument(f"{target}: choose a file name that ends in .png or .svg.")
-    lines = read_metrics(run)
+    lines = RunFolder(run).read_metrics()
     losses = [line for line in lines if "loss" in line]
     validations = [line for line in lines if "mrr" in line]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")

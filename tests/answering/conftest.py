@@ -15,4 +15,4 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
-    monkeypatch.setattr("betae.queries.sample.BATCH", 256)
+    monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from betae import KnowledgeGraph, Triples, symbolic
-from betae.answering import answerer as module
-from betae.answering.answerer import CALIBRATION, Answerer
+from betae import KnowledgeGraph, Triples
+from betae import run as module
+from betae.answering.answerer import Answerer
 from betae.errors import (
     BetaeError,
     InvalidArgument,
@@ -21,7 +21,10 @@ from betae.errors import (
     UnknownRelation,
     UnsupportedQuery,
 )
-from betae.queries.ast import Entity, resolve
+from betae.exact.answers import answers, refuted
+from betae.queries.ast import Entity
+from betae.queries.names import resolve
+from betae.run import Run
 from tests.answering.helpers import exact, random_model, same_curve, save_run, untrained
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import cases, examples, trees
@@ -41,13 +44,13 @@ def shallow(num_entities, num_relations):
 @examples(60)
 @given(case=cases(shallow), union=st.sampled_from(["DNF", "DM"]))
 def test_known_are_exactly_the_answers_of_the_facts(case, union):
-    graph, query, view = case
-    found = exact(graph, view).answer(query, graph.num_entities, union=union)
-    ruled_out = {graph.entities[i] for i in symbolic.refuted(graph, query, view)}
+    graph, query, edges = case
+    found = exact(graph, edges).answer(query, graph.num_entities, union=union)
+    ruled_out = {graph.entities[i] for i in refuted(graph, query, edges)}
     assert {answer.entity for answer in found} == set(graph.entities) - ruled_out
     known = {answer.entity for answer in found if answer.status == "known"}
-    assert known == {graph.entities[i] for i in symbolic.answers(graph, query, view)}
-    assert known == {graph.entities[i] for i in slow_answers(graph, query, view)}
+    assert known == {graph.entities[i] for i in answers(graph, query, edges)}
+    assert known == {graph.entities[i] for i in slow_answers(graph, query, edges)}
     assert found.num_known == len(known)
     for answer in found:
         assert 0 <= answer.probability <= 1
@@ -62,8 +65,8 @@ def test_known_are_exactly_the_answers_of_the_facts(case, union):
 @examples(40)
 @given(case=cases(shallow), data=st.data())
 def test_filters_choose_from_the_whole_list(case, data):
-    graph, query, view = case
-    answerer = untrained(graph, edges=view)
+    graph, query, edges = case
+    answerer = untrained(graph, edges=edges)
     k = data.draw(st.integers(1, 15))
     status = data.draw(st.sampled_from([None, "known", "predicted"]))
     threshold = data.draw(st.sampled_from([0.0, 0.3, 0.7, 0.85, 1.0]))
@@ -145,11 +148,11 @@ def test_the_two_unions_are_two_rankings(toy_graph):
 
 
 def test_entropy(toy_graph):
-    for geometry in ("beta", "box"):
-        entropy = untrained(toy_graph, geometry).answer(CHILDREN).entropy
+    for model_name in ("betae", "query2box"):
+        entropy = untrained(toy_graph, model_name).answer(CHILDREN).entropy
         assert isinstance(entropy, float)
         assert math.isfinite(entropy)
-    assert untrained(toy_graph, "vector").answer(CHILDREN).entropy is None
+    assert untrained(toy_graph, "gqe").answer(CHILDREN).entropy is None
 
 
 def test_a_question_that_looks_empty(toy_graph):
@@ -227,9 +230,9 @@ def test_a_syntax_error_has_its_place(toy_graph):
         exact(toy_graph).answer("?X . parent(ann, ?X")
 
 
-@pytest.mark.parametrize("geometry", ["box", "vector"])
-def test_a_model_without_complements(toy_graph, geometry):
-    answerer = untrained(toy_graph, geometry)
+@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
+def test_a_model_without_complements(toy_graph, model_name):
+    answerer = untrained(toy_graph, model_name)
     with pytest.raises(UnsupportedQuery, match="complement"):
         answerer.answer("?X . parent(ann, ?X) & !parent(bob, ?X)")
     union = "?X . parent(ann, ?X) | parent(bob, ?X)"
@@ -250,13 +253,13 @@ def fits(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
-def test_a_run_is_calibrated_once(tmp_path, fits, geometry):
-    run, said = save_run(tmp_path / "run", small_graph(), geometry), []
-    first = Answerer.open(run, say=said.append)
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
+def test_a_run_is_calibrated_once(tmp_path, fits, model_name):
+    run, said = save_run(tmp_path / "run", small_graph(), model_name), []
+    first = Run.open(run).answerer(say=said.append)
     assert len(fits) == len(said) == 1
-    assert (run / CALIBRATION).is_file()
-    second = Answerer.open(str(run), say=said.append)
+    assert (run / "calibration.json").is_file()
+    second = Run.open(str(run)).answerer(say=said.append)
     assert len(fits) == len(said) == 1
     assert second.calibration == first.calibration
     for distances, probabilities in first.calibration.curves:
@@ -269,26 +272,26 @@ def test_a_run_is_calibrated_once(tmp_path, fits, geometry):
 def test_another_best_model_is_calibrated_anew(tmp_path, fits):
     graph = small_graph()
     run = save_run(tmp_path / "run", graph)
-    before = Answerer.open(run).calibration
+    before = Run.open(run).answerer().calibration
     save_run(run, graph, step=20, seed=1)
-    after = Answerer.open(run).calibration
+    after = Run.open(run).answerer().calibration
     assert len(fits) == 2
     assert after != before
-    assert Answerer.open(run).calibration == after
+    assert Run.open(run).answerer().calibration == after
     assert len(fits) == 2
 
 
 def test_the_views_share_the_curve(tmp_path, fits):
     run = save_run(tmp_path / "run", small_graph())
     for edges in ("train", "train+valid", "all"):
-        assert Answerer.open(run, edges=edges).edges == edges
+        assert Run.open(run).answerer(edges=edges).edges == edges
     assert len(fits) == 1
 
 
 def test_an_unknown_view_is_refused_before_any_work(tmp_path, fits):
     run = save_run(tmp_path / "run", small_graph())
     with pytest.raises(InvalidArgument, match="edges"):
-        Answerer.open(run, edges="test")
+        Run.open(run).answerer(edges="test")
     assert not fits
 
 
@@ -312,31 +315,31 @@ def test_an_unknown_view_is_refused_before_any_work(tmp_path, fits):
 )
 def test_a_damaged_calibration_is_named(tmp_path, content):
     run = save_run(tmp_path / "run", small_graph())
-    (run / CALIBRATION).write_bytes(content.encode(errors="surrogateescape"))
+    (run / "calibration.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(StoreError, match=r"calibration\.json is damaged.*delete it"):
-        Answerer.open(run)
+        Run.open(run).answerer()
 
 
 def test_deleting_a_damaged_calibration_helps(tmp_path):
     run = save_run(tmp_path / "run", small_graph())
-    good = Answerer.open(run).calibration
-    (run / CALIBRATION).write_text(json.dumps([1]))
+    good = Run.open(run).answerer().calibration
+    (run / "calibration.json").write_text(json.dumps([1]))
     with pytest.raises(StoreError, match="delete it"):
-        Answerer.open(run)
-    (run / CALIBRATION).unlink()
-    assert Answerer.open(run).calibration == good
+        Run.open(run).answerer()
+    (run / "calibration.json").unlink()
+    assert Run.open(run).answerer().calibration == good
 
 
 def test_a_run_without_validation_edges(tmp_path):
     run = save_run(tmp_path / "run", graph_of([(0, 0, 1), (1, 1, 2)]))
     with pytest.raises(InvalidArgument, match="--valid"):
-        Answerer.open(run)
-    assert not (run / CALIBRATION).exists()
+        Run.open(run).answerer()
+    assert not (run / "calibration.json").exists()
 
 
 def test_a_graph_with_one_validation_edge(tmp_path):
     run = save_run(tmp_path / "run", graph_of([(0, 0, 1), (1, 1, 2)], [(2, 0, 3)]))
-    assert len(Answerer.open(run).answer("?X . r0(e2, ?X)")) == 10
+    assert len(Run.open(run).answerer().answer("?X . r0(e2, ?X)")) == 10
 
 
 def test_a_graph_whose_validation_edges_give_no_query(tmp_path):
@@ -345,23 +348,23 @@ def test_a_graph_whose_validation_edges_give_no_query(tmp_path):
     graph = graph_of(edges, [(0, 0, 120)], num_entities=121, num_relations=1)
     run = save_run(tmp_path / "run", graph)
     with pytest.raises(BetaeError):
-        Answerer.open(run)
+        Run.open(run).answerer()
 
 
 def test_the_graph_must_be_that_of_the_run(tmp_path):
     run = save_run(tmp_path / "run", small_graph())
     small_graph(seed=1).save(tmp_path / "other")
     with pytest.raises(InvalidArgument, match="another graph"):
-        Answerer.open(run, tmp_path / "other")
+        Run.open(run, tmp_path / "other").answerer()
     shutil.move(run / "graph", tmp_path / "moved")
     with pytest.raises(StoreError, match="--graph"):
-        Answerer.open(run)
-    assert len(Answerer.open(run, tmp_path / "moved").answer("?X . r0(e1, ?X)")) == 10
+        Run.open(run).answerer()
+    assert len(Run.open(run, tmp_path / "moved").answerer().answer("?X . r0(e1, ?X)")) == 10
 
 
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(StoreError, match="not a run"):
-        Answerer.open(tmp_path)
+        Run.open(tmp_path).answerer()
 
 
 def test_a_large_graph_gives_finite_numbers():
@@ -372,7 +375,7 @@ def test_a_large_graph_gives_finite_numbers():
         for split, edges in (("train", [[0, 0, 1]]), ("valid", [[1, 0, 2]]), ("test", []))
     }
     graph = KnowledgeGraph.from_triples(Triples(names, ["r"], splits))
-    answerer = Answerer(random_model("beta", graph), graph, same_curve([5.0], [0.5]))
+    answerer = Answerer(random_model("betae", graph), graph, same_curve([5.0], [0.5]))
     found = answerer.answer(Entity(0)["r"], 5, explain=True)
     assert {answer.entity for answer in found} == set(names)
     assert {answer.probability for answer in found} == {0.5, 1.0}

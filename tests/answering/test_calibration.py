@@ -18,7 +18,7 @@ from betae.answering.calibration import (
 )
 from betae.errors import InvalidArgument
 from betae.models.execute import score_queries
-from betae.queries.sample import sample_queries
+from betae.querysets.sample import sample_queries
 from tests.answering.helpers import random_model, same_curve
 from tests.evaluation.eval_in_two_processes import Symbolic, split_graph
 from tests.queries.oracle import slow_answers
@@ -159,10 +159,10 @@ def test_calibration_error_of_nothing():
 # ---- gather -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("geometry", ["beta", "symbolic"])
-def test_gather_leaves_out_easy_answers_and_marks_hard_ones(geometry):
+@pytest.mark.parametrize("model_name", ["betae", "symbolic"])
+def test_gather_leaves_out_easy_answers_and_marks_hard_ones(model_name):
     graph = split_graph()
-    model = Symbolic(graph, "train") if geometry == "symbolic" else random_model("beta", graph)
+    model = Symbolic(graph, "train") if model_name == "symbolic" else random_model("betae", graph)
     table = model.table().detach()
     queries = sample_queries(graph, dict.fromkeys(STRUCTURES, 4), "valid")
     expected_distances, expected_marks = [], []
@@ -192,7 +192,7 @@ def test_a_model_that_knows_all_is_sure_and_one_that_knows_nothing_is_not():
 
 def test_calibrate_is_the_same_twice():
     graph = split_graph()
-    model = random_model("vector", graph)  # only what it can do
+    model = random_model("gqe", graph)  # only what it can do
     table = model.table().detach()
     assert calibrate(model, graph, table) == calibrate(model, graph, table)
     assert calibrate(model, graph, table, seed=1) != calibrate(model, graph, table)

@@ -7,32 +7,33 @@ from hypothesis import strategies as st
 from betae import KnowledgeGraph
 from betae.answering.explain import Explainer
 from betae.answering.results import Step
-from betae.queries.ast import And, Entity, Not, Or, Project, resolve, unresolve
+from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.names import resolve, unresolve
 from betae.queries.rewrite import MAX_BRANCHES
 from betae.queries.syntax import parse
 from tests.answering.helpers import CURVE, exact, random_model, untrained
 from tests.evaluation.eval_in_two_processes import Symbolic
-from tests.queries.oracle import slow_answers, view_edges
+from tests.queries.oracle import edges_of, slow_answers
 from tests.queries.strategies import cases, examples, trees
 
 FAMILY = """\
 ?X . exists ?C : (parent(bob, ?C) & !friend(?C, dan) | parent(cat, ?C)) & lives_in(?C, ?X)"""
 
 
-def explainer_of(graph, view, knows="all"):
+def explainer_of(graph, edges, knows="all"):
     model = Symbolic(graph, knows)
-    return Explainer(model, model.table().detach(), graph, view, CURVE)
+    return Explainer(model, model.table().detach(), graph, edges, CURVE)
 
 
-def check(graph, view, query, entity, step):
+def check(graph, edges, query, entity, step):
     """Follow a step through the query; return what in it the facts do not bear out.
 
-    Edges are "known" only if the view has them and "missing" only if not, and their ends must meet:
+    Edges are "known" only if they count as known, else "missing", and their ends must meet:
     the one at `entity`, the other where the next step goes on.
     """
-    edges = {
+    known = {
         (graph.entities[head], graph.relations[relation], graph.entities[tail])
-        for head, relation, tail in view_edges(graph, view)
+        for head, relation, tail in edges_of(graph, edges)
     }
     assert 0 <= step.probability <= 1
     assert 0 <= step.whole_probability() <= 1
@@ -51,7 +52,7 @@ def check(graph, view, query, entity, step):
                 assert step.status == "not"
                 assert step.sources == ()
                 assert step.text == text
-                is_inside = entity in slow_answers(graph, operand, view)
+                is_inside = entity in slow_answers(graph, operand, edges)
                 return [("inside", step)] if is_inside else []
             case And():
                 assert step.status == "and"
@@ -70,7 +71,7 @@ def check(graph, view, query, entity, step):
             case Project(operand, relation):
                 head, name, tail = step.text.split(" ")
                 assert name == graph.relations[relation // 2]
-                assert step.status == ("known" if (head, name, tail) in edges else "missing")
+                assert step.status == ("known" if (head, name, tail) in known else "missing")
                 assert (step.probability == 1) == (step.status == "known")
                 source, end = (head, tail) if relation % 2 == 0 else (tail, head)
                 assert end == graph.entities[entity]
@@ -127,13 +128,13 @@ def plain(num_entities, num_relations, depth=3):
 
 
 def assert_explains(case, knows):
-    graph, query, view = case
+    graph, query, edges = case
     query = resolve(query, graph)
-    explainer = explainer_of(graph, view, knows)
-    known = slow_answers(graph, query, view)
+    explainer = explainer_of(graph, edges, knows)
+    known = slow_answers(graph, query, edges)
     for entity in range(graph.num_entities):
         step = explainer.explain(query, entity)
-        doubts = check(graph, view, query, entity, step)
+        doubts = check(graph, edges, query, entity, step)
         assert bool(doubts) == (entity not in known), (entity, step)
         if entity in known:
             assert step.missing() == []
@@ -155,20 +156,20 @@ def test_derivations_are_real_with_entities_anywhere(case, knows):
 @examples(30)
 @given(case=cases(plain))
 def test_a_model_that_knows_nothing_still_has_real_derivations_of_known_answers(case):
-    graph, query, view = case
-    answers = untrained(graph, edges=view).answer(query, 4, status="known", explain=True)
+    graph, query, edges = case
+    answers = untrained(graph, edges=edges).answer(query, 4, status="known", explain=True)
     for answer in answers:
         entity = graph.entity_id(answer.entity)
-        assert check(graph, view, query, entity, answer.why) == []
+        assert check(graph, edges, query, entity, answer.why) == []
         assert answer.why.missing() == []
 
 
 @examples(30)
 @given(case=cases(plain))
 def test_predicted_answers_say_what_is_missing(case):
-    graph, query, view = case
-    for answer in untrained(graph, edges=view).answer(query, 3, status="predicted", explain=True):
-        assert check(graph, view, query, graph.entity_id(answer.entity), answer.why)
+    graph, query, edges = case
+    for answer in untrained(graph, edges=edges).answer(query, 3, status="predicted", explain=True):
+        assert check(graph, edges, query, graph.entity_id(answer.entity), answer.why)
 
 
 # ---- by hand ----------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ def test_an_entity_or_an_edge(graph):
     assert step == Step("bob parent dan", "known", 1.0)
 
 
-@pytest.mark.parametrize("geometry", ["box", "vector"])
+@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
 @pytest.mark.parametrize(
     "query",
     [
@@ -280,8 +281,8 @@ def test_an_entity_or_an_edge(graph):
         "?X . ?X = ann",
     ],
 )
-def test_what_a_model_answers_it_also_explains(graph, geometry, query):
-    answerer = untrained(graph, geometry)
+def test_what_a_model_answers_it_also_explains(graph, model_name, query):
+    answerer = untrained(graph, model_name)
     answers = answerer.answer(query, 12)
     assert [a.rank for a in answerer.answer(query, 12, explain=True)] == [a.rank for a in answers]
 
@@ -308,7 +309,7 @@ def test_more_sources_than_are_tried(monkeypatch, graph):
 
 
 def test_the_model_is_not_asked_for_what_it_need_not(graph):
-    model = random_model("beta", graph)
+    model = random_model("betae", graph)
     explainer = Explainer(model, model.table().detach(), graph, "train", CURVE)
     query = resolve(Entity("ann")["parent"]["parent"], graph)
     assert explainer.members(query) is explainer.members(query)

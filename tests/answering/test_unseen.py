@@ -11,21 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from betae.answering.answerer import CALIBRATION, Answerer
+from betae.answering.answerer import Answerer
 from betae.answering.calibration import fit, gather
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import And, Entity, Project, nodes, unresolve
+from betae.exact.answers import refuted
+from betae.queries.ast import And, Entity, Project, nodes
+from betae.queries.names import unresolve
 from betae.queries.rewrite import dnf_branches
-from betae.queries.sample import sample_queries
 from betae.queries.structures import EPFO, NEGATION
-from betae.symbolic import refuted
+from betae.querysets.sample import sample_queries
+from betae.run import Run
 from tests.answering.helpers import CURVE, SLOPE, random_model, save_run, strict
 from tests.answering.test_explain import check, plain, shallow
+from tests.cli.test_cli import flat, run
 from tests.evaluation.eval_in_two_processes import Symbolic
+from tests.graph.test_append import additions, triples_of
 from tests.queries.oracle import slow_answers
-from tests.queries.strategies import examples, graphs, views
-from tests.test_append import additions, triples_of
-from tests.test_cli import flat, run
+from tests.queries.strategies import edge_choices, examples, graphs
 from tests.training.helpers import small_graph
 
 EVERYTHING = 100  # more answers than any graph here has entities
@@ -47,34 +49,34 @@ def has_few_branches(query):
 
 @st.composite
 def grown_cases(draw):
-    """A graph, itself with edges of old and new names, a query over that, and a view."""
+    """A graph, itself with edges of old and new names, a query over that, and which edges count."""
     before = draw(graphs(entities=(2, 6), relations=(1, 3), edges=(0, 20)))
     graph = before.extended(triples_of(draw(additions(before))))
     sizes = graph.num_entities, graph.num_relations
     queries = shallow(*sizes) | plain(*sizes) | paths(*sizes)
-    return before, graph, draw(queries.filter(has_few_branches)), draw(views)
+    return before, graph, draw(queries.filter(has_few_branches)), draw(edge_choices)
 
 
-def answerer_of(before, graph, view="train", geometry="beta"):
+def answerer_of(before, graph, edges="train", model_name="betae"):
     """What answers on the grown graph with a model of the one before."""
-    return Answerer(random_model(geometry, before), graph, SLOPE, view)
+    return Answerer(random_model(model_name, before), graph, SLOPE, edges)
 
 
 def grow(graph, *edges):
     return graph.extended(triples_of([edge.split() for edge in edges]))
 
 
-def has_form(query, before, graph, view):
+def has_form(query, before, graph, edges):
     """Tell whether the model can be asked: known answers stand for what is new in it."""
     match query:
         case Entity(name):
             return name < before.num_entities
         case Project(operand, relation):
-            known = slow_answers(graph, operand, view)
+            known = slow_answers(graph, operand, edges)
             stands = any(entity < before.num_entities for entity in known)
             is_old = relation < before.num_relations
-            return is_old and (stands or has_form(operand, before, graph, view))
-    return all(has_form(operand, before, graph, view) for operand in query.operands)
+            return is_old and (stands or has_form(operand, before, graph, edges))
+    return all(has_form(operand, before, graph, edges) for operand in query.operands)
 
 
 # ---- random questions -------------------------------------------------------------------------
@@ -83,11 +85,11 @@ def has_form(query, before, graph, view):
 @examples(120)
 @given(case=grown_cases(), union=unions)
 def test_known_by_all_facts_and_predicted_among_the_embedded(case, union):
-    before, graph, query, view = case
-    found = answerer_of(before, graph, view).answer(query, EVERYTHING, union=union)
-    known = {graph.entities[entity] for entity in slow_answers(graph, query, view)}
-    possible = set(before.entities) - {graph.entities[i] for i in refuted(graph, query, view)}
-    can_say = has_form(query, before, graph, view)
+    before, graph, query, edges = case
+    found = answerer_of(before, graph, edges).answer(query, EVERYTHING, union=union)
+    known = {graph.entities[entity] for entity in slow_answers(graph, query, edges)}
+    possible = set(before.entities) - {graph.entities[i] for i in refuted(graph, query, edges)}
+    can_say = has_form(query, before, graph, edges)
     assert {answer.entity for answer in found if answer.status == "known"} == known
     predicted = {answer.entity for answer in found if answer.status == "predicted"}
     assert predicted == (possible - known if can_say else set())
@@ -112,12 +114,12 @@ def test_known_by_all_facts_and_predicted_among_the_embedded(case, union):
 @examples(80)
 @given(case=grown_cases(), is_exact=st.booleans(), union=unions)
 def test_every_answer_is_explained_and_a_known_one_by_known_edges(case, is_exact, union):
-    before, graph, query, view = case
-    answerer = answerer_of(before, graph, view)
+    before, graph, query, edges = case
+    answerer = answerer_of(before, graph, edges)
     if is_exact:
-        answerer = Answerer(Symbolic(before, "all"), graph, CURVE, view)
+        answerer = Answerer(Symbolic(before, "all"), graph, CURVE, edges)
     for answer in answerer.answer(query, EVERYTHING, union=union, explain=True):
-        doubts = check(graph, view, query, graph.entity_id(answer.entity), answer.why)
+        doubts = check(graph, edges, query, graph.entity_id(answer.entity), answer.why)
         assert bool(doubts) == (answer.status == "predicted")
         missing = {step.text for kind, step in doubts if kind == "missing"}
         assert set(answer.why.missing()) == missing
@@ -140,13 +142,13 @@ def graph(before):
     )
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
 @pytest.mark.parametrize(
     "way", [Entity("z")["r0"], Entity("e7")["likes"], Entity("v")["r2"]["r0"]], ids=str
 )
-def test_the_known_edge_of_a_new_name_stands_for_it(before, graph, geometry, way):
+def test_the_known_edge_of_a_new_name_stands_for_it(before, graph, model_name, way):
     """v, which is new too and has no r1, does not."""
-    answerer = answerer_of(before, graph, geometry=geometry)
+    answerer = answerer_of(before, graph, model_name=model_name)
     for union in ("DNF", "DM"):
         old, new = (answerer.answer(q["r1"], EVERYTHING, union=union) for q in (Entity("e5"), way))
         assert new.answers == old.answers
@@ -163,10 +165,10 @@ def test_many_known_edges_on_each_side_of_an_intersection(before, graph, number)
     assert {"known", "predicted"} == {answer.status for answer in found}
 
 
-@pytest.mark.parametrize("geometry", ["box", "vector"])
-def test_a_question_without_a_union_needs_no_complement(before, graph, geometry):
+@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
+def test_a_question_without_a_union_needs_no_complement(before, graph, model_name):
     """Known edges that stand for a name are no union of the user's."""
-    answerer = answerer_of(before, graph, geometry=geometry)
+    answerer = answerer_of(before, graph, model_name=model_name)
     question = Entity("x")["r0"]["r1"]
     assert answerer.answer(question, union="DM") == answerer.answer(question, union="DNF")
 
@@ -186,9 +188,9 @@ def test_probabilities_are_first_fitted_on_the_grown_graph(made, before, graph):
     queries = sample_queries(graph, dict.fromkeys((*EPFO, *NEGATION), 5), "valid", seed=2)
     within = queries.within(before.num_entities, before.num_relations)
     assert 0 < len(within) < len(queries)  # else there was nothing to leave out
-    first = Answerer.open(made)
-    assert (made / CALIBRATION).is_file()
-    assert Answerer.open(made).calibration == first.calibration
+    first = Run.open(made).answerer()
+    assert (made / "calibration.json").is_file()
+    assert Run.open(made).answerer().calibration == first.calibration
     assert first.calibration == fit(lambda: gather(first.model, first.table, within))
 
 
@@ -201,7 +203,7 @@ def test_answers_without_a_rank_in_every_form(made):
     assert (first["probability"], second["rank"]) == (1, 1)
     rows = list(csv.DictReader(io.StringIO(told["csv"], newline="")))
     assert [rows[0][column] for column in ("entity", "rank", "score")] == ["v", "", ""]
-    found = Answerer.open(made).answer("?X . r0(e1, ?X)")
+    found = Run.open(made).answerer().answer("?X . r0(e1, ?X)")
     for text in (told["table"], repr(found)):
         assert ["-", "100.0%", "known", "v"] in [line.split() for line in text.splitlines()]
     assert "e1 r0 v  known" in told["table"]
@@ -226,7 +228,7 @@ def test_what_is_new_is_said(made, question, name, can_say):
     how = "predicted from their known edges" if can_say else "known only"
     shown = flat(run("answer", made, question).stdout)
     assert f"the model has not learned {name}: {how}" in shown
-    found = Answerer.open(made).answer(question, status="predicted").to_polars()
+    found = Run.open(made).answerer().answer(question, status="predicted").to_polars()
     assert (len(found) > 0) == can_say
     assert found.schema["rank"] == pl.Int64
 

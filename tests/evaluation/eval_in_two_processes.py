@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from betae import KnowledgeGraph, Triples, processes
+from betae import KnowledgeGraph, Triples, parallel
 from betae.evaluation import evaluate
 from betae.models import BetaConfig, BoxConfig, QueryModel, VectorConfig
-from betae.models.files import build_model
-from betae.queries import sample
-from betae.queries.files import QuerySet
-from tests.queries.oracle import view_edges
+from betae.models.store import build_model
+from betae.querysets import sampler
+from betae.querysets.query_set import QuerySet
+from tests.queries.oracle import edges_of
 
 FEW = 20  # queries of a kind
 WALKS = 512  # to find them
 CONFIGS = {
-    "beta": BetaConfig(dim=8, hidden=8),
-    "box": BoxConfig(dim=8, span=0.5),
-    "vector": VectorConfig(dim=8, span=0.5),
+    "betae": BetaConfig(dim=8, hidden=8),
+    "query2box": BoxConfig(dim=8, span=0.5),
+    "gqe": VectorConfig(dim=8, span=0.5),
 }
 
 
@@ -45,19 +45,19 @@ def split_graph(seed=0, num_valid=60, num_test=90):
 
 
 class Symbolic(QueryModel):
-    """Sets as rows of 0 and 1 for each entity, and exact logic on the edges of a view.
+    """Sets as rows of 0 and 1 for each entity, and exact logic on the edges that count.
 
-    It knows all answers on that view and no others; its sums are exact in whatever order.
+    It knows all answers on those and no others; its sums are exact in whatever order.
     """
 
-    geometry = "symbolic"
+    name = "symbolic"
     has_complement = True
 
-    def __init__(self, graph, view):
+    def __init__(self, graph, edges):
         super().__init__(graph.num_entities, graph.num_relations, graph.num_entities)
         self.entities = nn.Parameter(torch.eye(self.num_entities))
         self.leads = torch.zeros(self.num_relations, self.num_entities, self.num_entities)
-        for head, relation, tail in view_edges(graph, view):
+        for head, relation, tail in edges_of(graph, edges):
             self.leads[2 * relation, head, tail] = 1
             self.leads[2 * relation + 1, tail, head] = 1
 
@@ -87,22 +87,22 @@ class Symbolic(QueryModel):
         return sets.sum(dim=1)
 
 
-def random_model(geometry, graph):
+def random_model(model_name, graph):
     """A model that was never trained."""
     torch.manual_seed(0)
-    return build_model(geometry, graph.num_entities, graph.num_relations, CONFIGS[geometry])
+    return build_model(CONFIGS[model_name], graph.num_entities, graph.num_relations)
 
 
 def models_of(graph):
     """The models that are evaluated by one process and by two."""
-    return {"symbolic": Symbolic(graph, "train"), "beta": random_model("beta", graph)}
+    return {"symbolic": Symbolic(graph, "train"), "betae": random_model("betae", graph)}
 
 
 def main():
     graph, queries = KnowledgeGraph.open(sys.argv[1]), QuerySet.open(sys.argv[2])
     torch.set_num_threads(1)
-    evaluate.VALIDATION_QUERIES, sample.BATCH = FEW, WALKS
-    with processes.joined("Run it again."):
+    evaluate.VALIDATION_QUERIES, sampler.BATCH = FEW, WALKS
+    with parallel.joined("Run it again."):
         for name, model in models_of(graph).items():
             steps = []
             evaluation = evaluate.evaluate(
@@ -113,7 +113,7 @@ def main():
                 progress=lambda *step, steps=steps: steps.append(step),
             )
             text = json.dumps([evaluation.to_json(), steps])
-            (Path(sys.argv[3]) / f"{name}-{processes.rank()}.json").write_text(text)
+            (Path(sys.argv[3]) / f"{name}-{parallel.process_number()}.json").write_text(text)
 
 
 if __name__ == "__main__":

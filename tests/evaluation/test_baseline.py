@@ -5,11 +5,12 @@ import pytest
 
 from betae import KnowledgeGraph, Triples, sample_queries, train, world
 from betae.datasets.release import read_release
+from betae.datasets.release_queries import read_release_queries
 from betae.evaluation.baseline import rank_by_frequency, tail_counts
 from betae.evaluation.ranks import summarise
-from betae.queries.files import QueryBlock, read_release_queries
+from betae.graph.ragged import Ragged
 from betae.queries.structures import STRUCTURES
-from betae.ragged import Ragged
+from betae.querysets.query_set import QueryBlock
 from betae.training.config import make_config
 
 
@@ -51,4 +52,4 @@ def test_a_model_beats_it_on_world(tmp_path):
         "validate_every": 300,
     }
     result = train(graph, make_config(recipe), tmp_path / "run", valid=valid)
-    assert result.best_mrr > 1.2 * baseline
+    assert result.outcome.best_mrr > 1.2 * baseline

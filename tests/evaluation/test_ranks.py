@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from betae.evaluation import ranks
 from betae.evaluation.ranks import mean, per_query, rank_block, rank_rows, summarise
-from betae.models import GEOMETRIES
+from betae.graph.ragged import Ragged
+from betae.models import MODELS
 from betae.models.execute import score_queries
 from betae.queries.ast import Entity
-from betae.queries.files import QueryBlock
-from betae.queries.sample import sample_queries
 from betae.queries.structures import STRUCTURES
-from betae.ragged import Ragged
+from betae.querysets.query_set import QueryBlock
+from betae.querysets.sample import sample_queries
 from tests.queries.strategies import examples
 from tests.training.helpers import SMALL, small_graph
 
@@ -123,15 +123,15 @@ def test_means():
     assert np.isnan(mean([]))
 
 
-@pytest.mark.parametrize("geometry", list(GEOMETRIES))
+@pytest.mark.parametrize("model_name", list(MODELS))
 @pytest.mark.parametrize("at_once", [7, 2048])
-def test_blocks_are_ranked_by_the_model(geometry, at_once, monkeypatch):
+def test_blocks_are_ranked_by_the_model(model_name, at_once, monkeypatch):
     """In pieces or at once, unions by their best branch: the ranks of the model's distances."""
     monkeypatch.setattr(ranks, "QUERIES_AT_ONCE", at_once)
     graph = small_graph()
-    config_class, model_class = GEOMETRIES[geometry]
+    config_class, model_class = MODELS[model_name]
     torch.manual_seed(0)
-    model = model_class(graph.num_entities, graph.num_relations, config_class(**SMALL[geometry]))
+    model = model_class(graph.num_entities, graph.num_relations, config_class(**SMALL[model_name]))
     for block in sample_queries(graph, {"2i": 20, "up": 20}, "valid").blocks.values():
         assert len(block) == 20
         with torch.no_grad():
@@ -146,7 +146,7 @@ def test_blocks_are_ranked_by_the_model(geometry, at_once, monkeypatch):
 
 
 def test_an_empty_block_has_no_ranks():
-    config_class, model_class = GEOMETRIES["vector"]
+    config_class, model_class = MODELS["gqe"]
     model = model_class(5, 2, config_class(dim=4))
     nothing = block_of([], [])
     assert len(rank_block(model, model.table(), nothing)) == 0

@@ -9,23 +9,20 @@ import pytest
 from markdown_it import MarkdownIt  # rich brings it
 from rich.console import Console
 
+from betae.cli.show import draw_summary
 from betae.errors import StoreError
 from betae.evaluation import plots
 from betae.evaluation.evaluate import Average, Evaluation, MissingResult, StructureResult
+from betae.evaluation.paper import describe_queries, paper
 from betae.evaluation.ranks import Metrics
 from betae.evaluation.report import (
-    COLUMNS,
-    Table,
-    describe_queries,
-    draw_summary,
-    make_tables,
-    paper,
     read_evaluations,
     save_evaluation,
     to_html,
     to_markdown,
     write_report,
 )
+from betae.evaluation.tables import COLUMNS, Table, make_tables
 from betae.evaluation.uncertainty import Correlation, CountError, EmptyResult
 from betae.queries.structures import EPFO, NEGATION
 
@@ -62,7 +59,7 @@ def uncertain(mrr, spearman=0.5, pearson=0.25):
 
 def evaluation(
     structures,
-    geometry="beta",
+    model_name="betae",
     counts=(30, 3),
     origin=None,
     cannot=(),
@@ -80,7 +77,7 @@ def evaluation(
             mrr = sum(results[name].metrics.mrr for name in there) / len(there)
             averages[kind] = Average(there, metrics(mrr), (mrr - 1, mrr + 1), metrics(5.0))
     return Evaluation(
-        geometry,
+        model_name,
         {"fingerprint": fingerprint, "entities": counts[0], "relations": counts[1]},
         {"split": split, "origin": origin or {"source": "sampled"}, "count": num_queries},
         results,
@@ -266,11 +263,11 @@ def test_columns_are_in_the_papers_order_and_own_structures_last():
     ]
 
 
-@pytest.mark.parametrize("first", ["beta", "box"])
+@pytest.mark.parametrize("first", ["betae", "query2box"])
 def test_what_a_run_cannot_do_is_blank(first):
     beta = content({"1p": 40.0, "2u": 30.0, "2u-DM": 28.0, "2in": 10.0}, run="a")
-    box = content({"1p": 41.0, "2u": 31.0}, run="b", geometry="box", cannot=["2in"])
-    tables = make_tables([beta, box] if first == "beta" else [box, beta])
+    box = content({"1p": 41.0, "2u": 31.0}, run="b", model_name="query2box", cannot=["2in"])
+    tables = make_tables([beta, box] if first == "betae" else [box, beta])
     mrr = tables[0]
     columns = ["1p", "2u", "2u-DM", "EPFO", "2in", "negation"]
     assert row_of(mrr, "b (Query2Box)") == dict(
@@ -543,11 +540,11 @@ def test_runs_stand_side_by_side(tmp_path, order):
         save(
             tmp_path / "b",
             {"1p": uncertain(41.0), "2u": 31.0},
-            geometry="box",
+            model_name="query2box",
             cannot=["2in"],
             empty={"1p": 0.65},
         ),
-        save(tmp_path / "c", {"1p": 35.0, "2u": 25.0}, geometry="vector", cannot=["2in"]),
+        save(tmp_path / "c", {"1p": 35.0, "2u": 25.0}, model_name="gqe", cannot=["2in"]),
     ]
     write_report([runs[number] for number in order], tmp_path / "report")
     page = Page((tmp_path / "report" / "report.html").read_text("utf-8"))
@@ -692,7 +689,7 @@ def test_the_summary_fits_a_terminal():
 
 
 def test_the_summary_leaves_out_what_there_is_not():
-    lines = shown(content({"1p": 20.0}, geometry="vector", cannot=["2in", "pni"]))
+    lines = shown(content({"1p": 20.0}, model_name="gqe", cannot=["2in", "pni"]))
     assert taken_apart(lines)[1] == "MRR H@1 H@10 95 % frequency"
     assert lines[-1].strip() == "The model cannot do 2in, pni."
 

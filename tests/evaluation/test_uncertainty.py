@@ -15,18 +15,16 @@ from betae.evaluation.uncertainty import (
     correlate,
     count_error,
     num_answers,
-    sample_answered,
-    sample_empty,
     separate,
     tell_empty,
     uncertainty_of,
 )
+from betae.exact.answers import answers
 from betae.models.execute import embed_queries
 from betae.queries.ast import Entity
 from betae.queries.rewrite import dnf_branches
-from betae.queries.sample import sample_queries
 from betae.queries.structures import STRUCTURES, has_negation
-from betae.symbolic import answers
+from betae.querysets.sample import sample_answered, sample_empty, sample_queries
 from tests.evaluation.eval_in_two_processes import Symbolic, random_model, split_graph
 from tests.queries.strategies import examples
 from tests.training.helpers import graph_of
@@ -195,14 +193,14 @@ def test_no_constant_is_better_than_the_best(counts):
 
 
 @pytest.mark.parametrize("at_once", [7, 2048])
-@pytest.mark.parametrize("geometry", ["beta", "box"])
-def test_uncertainty_is_that_of_each_query(geometry, at_once, graph, monkeypatch):
+@pytest.mark.parametrize("model_name", ["betae", "query2box"])
+def test_uncertainty_is_that_of_each_query(model_name, at_once, graph, monkeypatch):
     """Of a union, that of its most uncertain branch."""
     monkeypatch.setattr(uncertainty, "QUERIES_AT_ONCE", at_once)
-    model = random_model(geometry, graph)
+    model = random_model(model_name, graph)
     names = ["1p", "3p", "2i", "2in", "2u", "up", "2u-DM", "?X . r0(e48, ?X) | _(_, ?X)"]
     for block in sample_queries(graph, dict.fromkeys(names, 15)).blocks.values():
-        if has_negation(block.structure) and geometry == "box":
+        if has_negation(block.structure) and model_name == "query2box":
             continue
         expected = []
         for query in queries_of(block):
@@ -216,11 +214,11 @@ def test_uncertainty_is_that_of_each_query(geometry, at_once, graph, monkeypatch
 
 def test_no_queries_have_no_uncertainty(graph):
     block = sample_empty(graph, "2u", 5).take(np.empty(0, dtype=np.int64))
-    assert uncertainty_of(random_model("beta", graph), block).tolist() == []
+    assert uncertainty_of(random_model("betae", graph), block).tolist() == []
 
 
-@pytest.mark.parametrize("view", ["train", "train+valid", "all"])
-def test_numbers_of_answers(view, graph):
+@pytest.mark.parametrize("edges", ["train", "train+valid", "all"])
+def test_numbers_of_answers(edges, graph):
     for block in sample_queries(graph, {"2p": 20, "pin": 20, "up": 20}).blocks.values():
-        expected = [len(answers(graph, query, view)) for query in queries_of(block)]
-        assert num_answers(graph, block, view).tolist() == expected
+        expected = [len(answers(graph, query, edges)) for query in queries_of(block)]
+        assert num_answers(graph, block, edges).tolist() == expected

@@ -13,13 +13,13 @@ from tests.queries.strategies import trees
 NUM_ENTITIES, NUM_RELATIONS = 12, 4
 NUM_ANCHORS = 8  # random queries start from these; the others are only ever scored
 MODELS = {
-    "beta": (BetaE, BetaConfig(dim=4, hidden=6, layers=2)),
+    "betae": (BetaE, BetaConfig(dim=4, hidden=6, layers=2)),
     "beta as released": (
         BetaE,
         BetaConfig(dim=4, hidden=16, layers=1, projection="concatenated", bound="clamp"),
     ),
-    "box": (Query2Box, BoxConfig(dim=5, inside=0.3)),
-    "vector": (GQE, VectorConfig(dim=6)),
+    "query2box": (Query2Box, BoxConfig(dim=5, inside=0.3)),
+    "gqe": (GQE, VectorConfig(dim=6)),
 }
 BETA_CONFIGS = {
     f"{projection}, {bound}": BetaConfig(dim=4, hidden=6, projection=projection, bound=bound)
@@ -27,7 +27,7 @@ BETA_CONFIGS = {
     for bound in ("smooth", "clamp")
 }
 ALL_TREES = trees(NUM_ANCHORS, NUM_RELATIONS)
-can_negate = {name: name.startswith("beta") for name in MODELS}
+can_negate = {name: name.startswith("betae") for name in MODELS}
 
 
 def enliven(model, seed=0, spread=0.5):

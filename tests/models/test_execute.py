@@ -199,7 +199,7 @@ def test_a_union_by_de_morgan_is_a_complement_of_an_intersection(name):
 
 
 def test_a_union_has_a_row_for_each_branch():
-    model = make_model("beta")
+    model = make_model("betae")
     a, b, c = Entity(1)[0], Entity(5)[2], Entity(3)[1]
     queries = [a | b | c, a, (a | b) & c]
     embedded = embed_queries(model, queries)
@@ -209,7 +209,7 @@ def test_a_union_has_a_row_for_each_branch():
 
 
 def test_a_union_of_too_many_branches_is_refused_but_de_morgan_takes_it():
-    model = make_model("beta")
+    model = make_model("betae")
     either = Entity(0)[0] | Entity(1)[0]
     query = And(*(either[relation % NUM_RELATIONS] for relation in range(9)))  # 2**9 branches
     with pytest.raises(UnsupportedQuery, match=r"512 branches.*De Morgan"):
@@ -217,7 +217,7 @@ def test_a_union_of_too_many_branches_is_refused_but_de_morgan_takes_it():
     assert torch.isfinite(score_queries(model, [query], union="DM")).all()
 
 
-@pytest.mark.parametrize("name", ["box", "vector"])
+@pytest.mark.parametrize("name", ["query2box", "gqe"])
 @pytest.mark.parametrize(
     ("query", "union"), [(Entity(0)[0] & ~Entity(1)[0], "DNF"), (Entity(0)[0] | Entity(1)[0], "DM")]
 )
@@ -254,7 +254,7 @@ def test_queries_of_one_structure_are_one_group():
 
 def test_a_group_may_fix_some_names_of_its_structure():
     """As the query sets do that `betae sample` makes from a structure such as `r0(e1, _)`."""
-    model = make_model("beta")
+    model = make_model("betae")
     structure = Entity(5)[3] & Entity("_")["_"]
     group = Group(structure, torch.tensor([[1, 2], [4, 0]]), torch.tensor([0, 1]))
     with torch.no_grad():
@@ -270,7 +270,7 @@ class Spy(BetaE):
     """BetaE that remembers the shapes it was called with."""
 
     def __init__(self):
-        super().__init__(NUM_ENTITIES, NUM_RELATIONS, MODELS["beta"][1])
+        super().__init__(NUM_ENTITIES, NUM_RELATIONS, MODELS["betae"][1])
         self.calls = {verb: [] for verb in ("embed", "project", "intersect", "negate", "distance")}
 
     def embed_entities(self, ids):
@@ -311,8 +311,8 @@ def test_a_mixed_batch_takes_one_call_for_each_level(number):
 
 def test_plans_are_made_once_for_each_structure():
     plans.cache_clear()
-    model = make_model("beta")
-    queries = mixed_for("beta")
+    model = make_model("betae")
+    queries = mixed_for("betae")
     num_structures = len({group.structure for group in group_queries(queries)})
     score_queries(model, queries)
     first = plans.cache_info()
@@ -346,7 +346,7 @@ def test_blocks_have_the_same_scores_as_the_whole(name, scores_at_once):
 def test_a_block_is_no_larger_than_allowed_or_than_one_query(scores_at_once):
     spy = Spy()
     union = Or(*(Entity(anchor)[0] for anchor in range(5)))
-    queries = [*mixed_for("beta"), union, *mixed_for("beta")]
+    queries = [*mixed_for("betae"), union, *mixed_for("betae")]
     with torch.no_grad():
         list(score_blocks(spy, embed_queries(spy, queries), spy.table(), scores_at_once))
     most_rows = max(scores_at_once // NUM_ENTITIES, 5)
@@ -364,20 +364,20 @@ from itertools import islice
 import torch
 from betae.models import BetaConfig, BoxConfig
 from betae.models.execute import Group, embed_queries, score_blocks
-from betae.models.files import build_model
+from betae.models.store import build_model
 from betae.queries.structures import STRUCTURES
 
 def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
-configs = {"beta": BetaConfig(dim=8, hidden=8), "box": BoxConfig(dim=8)}
-models = {name: build_model(name, 63_361, 4, config) for name, config in configs.items()}
+configs = {"betae": BetaConfig(dim=8, hidden=8), "query2box": BoxConfig(dim=8)}
+models = {name: build_model(config, 63_361, 4) for name, config in configs.items()}
 queries = torch.arange(10_000)
 group = Group(STRUCTURES["1p"], torch.stack([queries, queries % 4], dim=1), queries)
 start = peak()
 with torch.no_grad():
-    for name, num_blocks in (("box", 2), ("beta", None)):  # a few blocks show the peak
+    for name, num_blocks in (("query2box", 2), ("betae", None)):  # a few blocks show the peak
         embedded = embed_queries(models[name], [group])
         num_queries = num_scores = 0
         for part, scores in islice(
@@ -393,7 +393,7 @@ def test_memory_is_bounded_by_the_block_not_by_queries_times_entities():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     box, beta = (line.split() for line in done.stdout.splitlines())
-    assert beta[:3] == ["beta", "10000", str(10_000 * 63_361)]  # 2.5 GB in float32
+    assert beta[:3] == ["betae", "10000", str(10_000 * 63_361)]  # 2.5 GB in float32
     assert int(box[2]) > 2**25
     assert int(beta[3]) < 2**30
     assert int(box[3]) < 2**30
@@ -427,7 +427,7 @@ def test_every_node_has_its_embedding(name, union, data):
 def test_a_part_that_the_normal_form_repeats_is_embedded_once():
     union = Project(Or(Entity(0), Entity(1)), 0)
     query = Not(Project(And(Project(Not(Entity(2)), 0), union), 1))  # = not (... 0) and not (... 1)
-    (branch,) = embed_nodes(make_model("beta"), query, "DNF")
+    (branch,) = embed_nodes(make_model("betae"), query, "DNF")
     shared = Project(Not(Entity(2)), 0)
     assert [node for node, _ in branch].count(shared) == 1
     assert list(nodes(normal_form(query, "DNF")[0])).count(shared) == 2
@@ -435,7 +435,7 @@ def test_a_part_that_the_normal_form_repeats_is_embedded_once():
 
 def test_nodes_carry_the_symbols_of_the_query():
     query = (Entity(3)[1] & ~Entity(2)[0])[3]
-    (branch,) = embed_nodes(make_model("beta"), query)
+    (branch,) = embed_nodes(make_model("betae"), query)
     assert [node for node, _ in branch] == [
         Entity(3),
         Entity(3)[1],
@@ -474,13 +474,13 @@ def test_an_id_outside_the_table(name, query, message):
 
 def test_the_last_ids_are_inside_the_table():
     query = Entity(NUM_ENTITIES - 1)[NUM_RELATIONS - 1]
-    assert score_queries(make_model("beta"), [query]).shape == (1, NUM_ENTITIES)
+    assert score_queries(make_model("betae"), [query]).shape == (1, NUM_ENTITIES)
 
 
 @pytest.mark.parametrize("call", [embed_queries, score_queries])
 def test_an_empty_batch(call):
     with pytest.raises(InvalidArgument, match="empty"):
-        call(make_model("beta"), [])
+        call(make_model("betae"), [])
 
 
 @pytest.mark.parametrize("call", [embed_queries, score_queries])
@@ -488,7 +488,7 @@ def test_a_batch_of_empty_groups(call):
     nothing = torch.empty(0, dtype=torch.long)
     group = Group(STRUCTURES["1p"], nothing.reshape(0, 2), nothing)
     with pytest.raises(InvalidArgument, match="empty"):
-        call(make_model("beta"), [group])
+        call(make_model("betae"), [group])
 
 
 @pytest.mark.parametrize(
@@ -496,17 +496,17 @@ def test_a_batch_of_empty_groups(call):
 )
 def test_names_instead_of_ids(query):
     with pytest.raises(InvalidArgument, match="resolve"):
-        score_queries(make_model("beta"), [Entity(0)[0], query])
+        score_queries(make_model("betae"), [Entity(0)[0], query])
 
 
 def test_queries_beside_groups_are_not_dropped():
     queries = [Entity(0)[0], Entity(1)[1]]
     (group,) = group_queries(queries[:1])
     with pytest.raises(InvalidArgument, match=r"[Gg]roup"):
-        score_queries(make_model("beta"), [group, queries[1]])
+        score_queries(make_model("betae"), [group, queries[1]])
 
 
 @pytest.mark.parametrize("union", ["dnf", "De Morgan", ""])
 def test_an_unknown_form_of_union(union):
     with pytest.raises(InvalidArgument, match=r"DNF.*DM"):
-        score_queries(make_model("beta"), [Entity(0)[0] | Entity(1)[0]], union=union)
+        score_queries(make_model("betae"), [Entity(0)[0] | Entity(1)[0]], union=union)

@@ -8,23 +8,24 @@ from urllib.parse import quote, unquote
 
 import pyoxigraph as ox
 
-from betae.edges import VIEWS
-from betae.queries.ast import And, Entity, Not, Or, Project, resolve, unresolve
+from betae.graph.edges import EDGES
+from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.names import resolve, unresolve
 
 BASE = "http://oracle/"
 IS_ENTITY = "a :Entity"
 
 
-def view_edges(graph, view):
-    """Return the edges of a view as tuples (head, relation, tail), relations as written."""
-    return {tuple(edge) for split in VIEWS[view] for edge in graph.splits[split].tolist()}
+def edges_of(graph, edges):
+    """Return the edges that count as tuples (head, relation, tail), relations as written."""
+    return {tuple(edge) for split in EDGES[edges] for edge in graph.splits[split].tolist()}
 
 
 # ---- Python sets ------------------------------------------------------------------------------
 
 
-def slow_answers(graph, query, view="train"):
-    edges = view_edges(graph, view)
+def slow_answers(graph, query, edges="train"):
+    triples = edges_of(graph, edges)
 
     def walk(node):
         match node:
@@ -32,7 +33,7 @@ def slow_answers(graph, query, view="train"):
                 return {entity}
             case Project(operand, relation):
                 heads = walk(operand)
-                directed = edges if relation % 2 == 0 else {(t, r, h) for h, r, t in edges}
+                directed = triples if relation % 2 == 0 else {(t, r, h) for h, r, t in triples}
                 return {t for h, r, t in directed if r == relation // 2 and h in heads}
             case And():
                 return set.intersection(*map(walk, node.operands))
@@ -48,8 +49,8 @@ def slow_answers(graph, query, view="train"):
 # ---- pyoxigraph -------------------------------------------------------------------------------
 
 
-def store_of(graph, view):
-    """Load the edges of a view, and one triple per entity that says it is one."""
+def store_of(graph, edges):
+    """Load the edges that count, and one triple per entity that says it is one."""
 
     def node(name):
         return ox.NamedNode(BASE + quote(name, safe=""))
@@ -59,20 +60,20 @@ def store_of(graph, view):
     store.extend(ox.Quad(node(name), rdf_type, node("Entity")) for name in graph.entities)
     store.extend(
         ox.Quad(node(graph.entities[head]), node(graph.relations[rel]), node(graph.entities[tail]))
-        for head, rel, tail in view_edges(graph, view)
+        for head, rel, tail in edges_of(graph, edges)
     )
     return store
 
 
-def ask_oxigraph(graph, sparql, view="train"):
+def ask_oxigraph(graph, sparql, edges="train"):
     """Return the ids of the entities that ?x stands for in a SPARQL query with the prefix `:`."""
-    rows = store_of(graph, view).query(f"BASE <{BASE}> PREFIX : <{BASE}> {sparql}")
+    rows = store_of(graph, edges).query(f"BASE <{BASE}> PREFIX : <{BASE}> {sparql}")
     return {graph.entity_id(unquote(row["x"].value.removeprefix(BASE))) for row in rows}
 
 
-def oxigraph_answers(graph, query, view="train"):
+def oxigraph_answers(graph, query, edges="train"):
     group = _pattern(unresolve(query, graph), "?x", count(1))
-    return ask_oxigraph(graph, f"SELECT DISTINCT ?x WHERE {{ {group} }}", view)
+    return ask_oxigraph(graph, f"SELECT DISTINCT ?x WHERE {{ {group} }}", edges)
 
 
 def _pattern(query, variable, numbers):

@@ -4,14 +4,15 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from betae.edges import SPLITS, VIEWS
-from betae.graph import KnowledgeGraph
-from betae.queries.ast import And, Entity, Not, Or, Project, unresolve
-from betae.triples import Triples
+from betae.graph.edges import EDGES, SPLITS
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.triples import Triples
+from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.names import unresolve
 
 MAX_DEPTH = 5
 
-views = st.sampled_from(list(VIEWS))
+edge_choices = st.sampled_from(list(EDGES))
 
 
 def examples(number):
@@ -76,10 +77,10 @@ def positive_trees(num_entities, num_relations, depth=MAX_DEPTH):
 
 @st.composite
 def cases(draw, trees=trees):
-    """A graph, a query over it, by id or by name, and a view."""
+    """A graph, a query over it, by id or by name, and which edges count."""
     graph = draw(graphs())
     query = draw(trees(graph.num_entities, graph.num_relations))
-    return graph, unresolve(query, graph) if draw(st.booleans()) else query, draw(views)
+    return graph, unresolve(query, graph) if draw(st.booleans()) else query, draw(edge_choices)
 
 
 # The graph of `sparql_groups` is small and dense, so that most of them have answers.

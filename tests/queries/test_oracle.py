@@ -6,40 +6,41 @@ from hypothesis import strategies as st
 
 import betae
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import Entity, Or, resolve, unresolve
+from betae.exact.answers import answers, answers_batch
+from betae.queries.ast import Entity, Or
+from betae.queries.names import resolve, unresolve
 from betae.queries.sparql import parse_sparql
 from betae.queries.syntax import parse
-from betae.symbolic import answers, answers_batch
 from tests.queries.oracle import ask_oxigraph, oxigraph_answers, plain_sparql, slow_answers
 from tests.queries.strategies import (
     cases,
+    edge_choices,
     examples,
     graphs,
     positive_trees,
     sparql_graphs,
     sparql_groups,
     trees,
-    views,
 )
 
 
 @examples(300)
 @given(cases())
 def test_exact_answers_equal_the_sparql_engine(case):
-    graph, query, view = case
-    found = answers(graph, query, view).tolist()
-    assert found == sorted(slow_answers(graph, query, view))
-    assert found == sorted(oxigraph_answers(graph, query, view))
+    graph, query, edges = case
+    found = answers(graph, query, edges).tolist()
+    assert found == sorted(slow_answers(graph, query, edges))
+    assert found == sorted(oxigraph_answers(graph, query, edges))
 
 
 @examples(100)
 @given(st.data())
 def test_answers_of_a_batch_equal_those_one_by_one(data):
-    graph, view = data.draw(graphs()), data.draw(views)
+    graph, edges = data.draw(graphs()), data.draw(edge_choices)
     queries = data.draw(st.lists(trees(graph.num_entities, graph.num_relations), max_size=6))
-    together = answers_batch(graph, queries, view)
+    together = answers_batch(graph, queries, edges)
     assert [row.tolist() for row in together] == [
-        sorted(slow_answers(graph, query, view)) for query in queries
+        sorted(slow_answers(graph, query, edges)) for query in queries
     ]
 
 
@@ -53,33 +54,33 @@ def test_logic_text_reads_back(case):
 @examples(80)
 @given(cases(positive_trees), st.sampled_from(["MINUS", "FILTER NOT EXISTS"]))
 def test_sparql_written_from_a_tree_reads_back(case, negation):
-    graph, query, view = case
+    graph, query, edges = case
     query = unresolve(query, graph)
     read = parse_sparql(plain_sparql(query, negation))
     assert read == query
-    assert answers(graph, read, view).tolist() == sorted(slow_answers(graph, query, view))
+    assert answers(graph, read, edges).tolist() == sorted(slow_answers(graph, query, edges))
 
 
 @examples(120)
-@given(sparql_graphs, sparql_groups(), views)
-def test_random_sparql_means_what_it_means_to_a_sparql_engine(graph, group, view):
+@given(sparql_graphs, sparql_groups(), edge_choices)
+def test_random_sparql_means_what_it_means_to_a_sparql_engine(graph, group, edges):
     text = f"SELECT ?x WHERE {group}"
     try:
         query = parse_sparql(f"PREFIX : <> {text}")
     except UnsupportedQuery:
         assume(False)
-    assert answers(graph, query, view).tolist() == sorted(ask_oxigraph(graph, text, view))
+    assert answers(graph, query, edges).tolist() == sorted(ask_oxigraph(graph, text, edges))
 
 
 def test_a_wrong_answer_would_be_seen():
-    """The engines do tell queries apart: a complement, a direction, a view."""
+    """The engines do tell queries apart: a complement, a direction, which edges count."""
     graph = betae.world()
     france = Entity("France")
     seen = set()
     for query in (france["borders"], ~france["borders"], france["capital"], france["~city_in"]):
-        for view in ("train", "all"):
-            found = frozenset(oxigraph_answers(graph, query, view))
-            assert found == slow_answers(graph, query, view)
+        for edges in ("train", "all"):
+            found = frozenset(oxigraph_answers(graph, query, edges))
+            assert found == slow_answers(graph, query, edges)
             seen.add(found)
     assert len(seen) >= 6
 

@@ -8,13 +8,13 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from betae.errors import UnsupportedQuery
-from betae.graph import KnowledgeGraph
+from betae.exact.answers import answers
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.triples import Triples
 from betae.queries.ast import And, Entity, Not, Or, Project, nodes, rebuild
 from betae.queries.rewrite import dnf_branches, simplify, to_de_morgan, to_dnf
-from betae.symbolic import answers
-from betae.triples import Triples
 from tests.queries.oracle import slow_answers
-from tests.queries.strategies import cases, examples, graphs, trees, views
+from tests.queries.strategies import cases, edge_choices, examples, graphs, trees
 
 a, b, c, d = (Entity(name) for name in "abcd")
 
@@ -43,7 +43,7 @@ def law_cases(draw):
     graph = draw(graphs())
     tree = trees(graph.num_entities, graph.num_relations, depth=2)
     parts = {"a": draw(tree), "b": draw(tree), "c": draw(tree)}
-    return graph, parts, draw(st.integers(0, graph.num_relations - 1)), draw(views)
+    return graph, parts, draw(st.integers(0, graph.num_relations - 1)), draw(edge_choices)
 
 
 def put_in(law, parts, relation):
@@ -59,10 +59,10 @@ def put_in(law, parts, relation):
 @examples(25)
 @given(case=law_cases())
 def test_laws(law, case):
-    graph, parts, relation, view = case
+    graph, parts, relation, edges = case
     left, right = (put_in(side, parts, relation) for side in LAWS[law])
-    assert answers(graph, left, view).tolist() == answers(graph, right, view).tolist()
-    assert slow_answers(graph, left, view) == slow_answers(graph, right, view)
+    assert answers(graph, left, edges).tolist() == answers(graph, right, edges).tolist()
+    assert slow_answers(graph, left, edges) == slow_answers(graph, right, edges)
 
 
 def test_projection_does_not_distribute_over_and():
@@ -78,15 +78,15 @@ def test_projection_does_not_distribute_over_and():
 @examples(150)
 @given(cases())
 def test_rewrites_keep_the_answers(case):
-    graph, query, view = case
-    before = slow_answers(graph, query, view)
-    assert slow_answers(graph, simplify(query), view) == before
-    assert slow_answers(graph, to_de_morgan(query), view) == before
+    graph, query, edges = case
+    before = slow_answers(graph, query, edges)
+    assert slow_answers(graph, simplify(query), edges) == before
+    assert slow_answers(graph, to_de_morgan(query), edges) == before
     try:
         normal = to_dnf(query)
     except UnsupportedQuery:
         reject()
-    assert slow_answers(graph, normal, view) == before
+    assert slow_answers(graph, normal, edges) == before
 
 
 def branches_of(query):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from betae.training import loop
+from betae.training.folder import RunFolder
 from tests.training.helpers import small_config, small_graph, stored_queries, validation_queries
 
 
@@ -45,6 +46,6 @@ def train(graph, valid, tmp_path, monkeypatch):
         monkeypatch.setattr(loop, "REPORT_EVERY", report_every)
         names = ("queries", "minutes", "resume", "report")
         extra = {name: changes.pop(name) for name in names if name in changes}
-        return loop.train(on, small_config(**changes), out, valid=valid, **extra)
+        return loop.fit(on, small_config(**changes), RunFolder(out), valid=valid, **extra)
 
     return run

@@ -2,26 +2,25 @@
 
 import multiprocessing
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch._dynamo  # the optimizer would import it in every process
 from safetensors.torch import load_file
 
-from betae.graph import KnowledgeGraph
-from betae.queries.sample import sample_queries
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.triples import Triples
+from betae.querysets.sample import sample_queries
 from betae.training import loop
-from betae.training.checkpoint import newest, read_metrics
-from betae.training.config import TrainConfig
-from betae.triples import Triples
+from betae.training.config import make_config
+from betae.training.folder import RunFolder
 
 MIX = {"1p": 1.0, "2p": 1.0, "2i": 1.0, "2in": 0.3}
 POSITIVE = {"1p": 1.0, "2p": 1.0, "2i": 1.0}
 SMALL = {
-    "beta": {"dim": 8, "hidden": 8},
-    "box": {"dim": 8, "span": 0.5},
-    "vector": {"dim": 8, "span": 0.5},
+    "betae": {"dim": 8, "hidden": 8},
+    "query2box": {"dim": 8, "span": 0.5},
+    "gqe": {"dim": 8, "span": 0.5},
 }
 
 
@@ -45,10 +44,9 @@ def small_graph(seed=0, num_entities=30, num_relations=3, num_edges=120, num_val
     return graph_of(edges[num_valid:], edges[:num_valid], num_entities, num_relations)
 
 
-def small_config(**changes):
+def small_config(model_name="betae", model=None, **changes):
     """A recipe that takes a second."""
     values = {
-        "geometry": "beta",
         "structures": MIX,
         "candidates": 16,
         "negatives": 8,
@@ -61,8 +59,7 @@ def small_config(**changes):
         "checkpoint_every": 20,
     }
     values.update(changes)
-    values.setdefault("model", SMALL[values["geometry"]])
-    return TrainConfig(**values)
+    return make_config({**values, "model": {"name": model_name, **(model or SMALL[model_name])}})
 
 
 def stored_queries(graph, structures=MIX, number=40):
@@ -85,7 +82,7 @@ def weights(folder):
 
 def last_weights(run):
     """Every tensor of a run's newest checkpoint."""
-    return weights(newest(Path(run), "checkpoint-"))
+    return weights(RunFolder(run).newest("checkpoint"))
 
 
 def assert_bit_equal(one, two):
@@ -99,7 +96,9 @@ def assert_bit_equal(one, two):
 def timeless(run):
     """The metrics of a run without what depends on the clock."""
     clock = {"seconds", "queries_per_second", "share_waiting"}
-    return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(Path(run))]
+    return [
+        {k: v for k, v in line.items() if k not in clock} for line in RunFolder(run).read_metrics()
+    ]
 
 
 # ---- runs in a process of their own -----------------------------------------------------------
@@ -131,6 +130,12 @@ def run_training(run, config, queries, valid, resume=False, signal_at=None):
         if signal_at is not None and line["step"] == signal_at[0] and "loss" in line:
             os.kill(os.getpid(), signal_at[1])
 
-    loop.train(
-        small_graph(), config, run, queries=queries, valid=valid, resume=resume, report=report
+    loop.fit(
+        small_graph(),
+        config,
+        RunFolder(run),
+        queries=queries,
+        valid=valid,
+        resume=resume,
+        report=report,
     )

@@ -5,24 +5,16 @@ import json
 import os
 import resource
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 from betae.errors import InvalidArgument, StoreError
-from betae.models.files import load_model
-from betae.training import checkpoint, loop
-from betae.training.checkpoint import (
-    Progress,
-    append_metrics,
-    best_model,
-    cut_metrics,
-    load_checkpoint,
-    newest,
-    read_metrics,
-    save_best,
-    save_checkpoint,
-)
+from betae.models.store import load_model
+from betae.training import loop
+from betae.training.checkpoint import Checkpoint, Progress
+from betae.training.folder import RunFolder
 from tests.training.helpers import (
     assert_bit_equal,
     in_process,
@@ -37,7 +29,11 @@ from tests.training.helpers import (
 def model_of(graph, seed=0):
     config = small_config()
     torch.manual_seed(seed)
-    return loop.build_model("beta", graph.num_entities, graph.num_relations, config.model_config())
+    return loop.build_model(config.model, graph.num_entities, graph.num_relations)
+
+
+def save(run, model, progress, graph):
+    RunFolder(run).save_checkpoint(Checkpoint(model, {}, progress), graph.fingerprint)
 
 
 def names(run, prefix=""):
@@ -49,12 +45,13 @@ def test_there_and_back(graph, tmp_path):
     progress = Progress(7, 1.25, 12.5, 5, 1, {"1p": [3], "2p": [4, 5]})
     extra = {"a": torch.arange(3.0), "b": torch.tensor(4)}
     random_state = torch.get_rng_state()
-    save_checkpoint(tmp_path, model, extra, progress, graph.fingerprint)
+    run = RunFolder(tmp_path)
+    run.save_checkpoint(Checkpoint(model, extra, progress), graph.fingerprint)
     torch.manual_seed(99)
     other = model_of(graph, seed=1)
-    loaded, tensors = load_checkpoint(tmp_path, other, graph.fingerprint)
-    assert loaded == progress
-    assert_bit_equal(tensors, extra)
+    loaded = run.load_checkpoint(other, graph.fingerprint)
+    assert loaded.progress == progress
+    assert_bit_equal(loaded.tensors, extra)
     assert_bit_equal(model.state_dict(), other.state_dict())
     assert torch.equal(torch.get_rng_state(), random_state)
     assert names(tmp_path) == ["checkpoint-00000007"]
@@ -63,21 +60,22 @@ def test_there_and_back(graph, tmp_path):
 def test_older_ones_are_deleted_after(graph, tmp_path):
     model = model_of(graph)
     for step in (5, 10, 100_000_000):
-        save_checkpoint(tmp_path, model, {}, Progress(step), graph.fingerprint)
-        save_best(tmp_path, model, step, graph.fingerprint)
+        save(tmp_path, model, Progress(step), graph)
+        RunFolder(tmp_path).save_best(model, step, graph.fingerprint)
     assert len(names(tmp_path, "checkpoint-")) == len(names(tmp_path, "best-")) == 1
-    assert load_checkpoint(tmp_path, model, graph.fingerprint)[0].step == 100_000_000
+    loaded = RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint)
+    assert loaded.progress.step == 100_000_000
 
 
 def test_nothing_to_load(graph, tmp_path):
-    assert load_checkpoint(tmp_path, model_of(graph), graph.fingerprint) is None
-    assert newest(tmp_path / "missing", "checkpoint-") is None
+    assert RunFolder(tmp_path).load_checkpoint(model_of(graph), graph.fingerprint) is None
+    assert RunFolder(tmp_path / "missing").newest("checkpoint") is None
 
 
 def test_another_graph(graph, tmp_path):
-    save_checkpoint(tmp_path, model_of(graph), {}, Progress(1), graph.fingerprint)
+    save(tmp_path, model_of(graph), Progress(1), graph)
     with pytest.raises(InvalidArgument, match="was trained on another graph"):
-        load_checkpoint(tmp_path, model_of(graph), small_graph(seed=1).fingerprint)
+        RunFolder(tmp_path).load_checkpoint(model_of(graph), small_graph(seed=1).fingerprint)
 
 
 def test_the_newest_is_used_and_leftovers_are_not(train, tmp_path):
@@ -99,7 +97,7 @@ def test_the_newest_is_used_and_leftovers_are_not(train, tmp_path):
 @pytest.mark.parametrize("how", ["cut", "changed", "missing"])
 def test_damage_is_found(file, how, train, tmp_path):
     train(steps=20)
-    path = newest(tmp_path / "run", "checkpoint-") / file
+    path = RunFolder(tmp_path / "run").newest("checkpoint") / file
     content = bytearray(path.read_bytes())
     if how == "missing":
         path.unlink()
@@ -150,9 +148,9 @@ def test_a_full_disk_for_the_metrics_is_explained(tmp_path, monkeypatch):
     def full_disk(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.Path, "open", full_disk)
+    monkeypatch.setattr(Path, "open", full_disk)
     with pytest.raises(StoreError, match="The disk is full"):
-        append_metrics(tmp_path, {"step": 21})
+        RunFolder(tmp_path).append_metrics({"step": 21})
 
 
 # ---- the best ---------------------------------------------------------------------------------
@@ -161,12 +159,12 @@ def test_a_full_disk_for_the_metrics_is_explained(tmp_path, monkeypatch):
 def test_the_best_model_is_the_best(graph, tmp_path):
     first, second = model_of(graph, 1), model_of(graph, 2)
     with pytest.raises(StoreError, match="not a run: it holds no model"):
-        best_model(tmp_path)
-    save_checkpoint(tmp_path, second, {}, Progress(20), graph.fingerprint)
-    assert best_model(tmp_path).name == "checkpoint-00000020"  # none was validated
-    save_best(tmp_path, first, 10, graph.fingerprint)
-    assert best_model(str(tmp_path)).name == "best-00000010"
-    assert_bit_equal(load_model(best_model(tmp_path)).state_dict(), first.state_dict())
+        RunFolder(tmp_path).best_model()
+    save(tmp_path, second, Progress(20), graph)
+    assert RunFolder(tmp_path).best_model().name == "checkpoint-00000020"  # none was validated
+    RunFolder(tmp_path).save_best(first, 10, graph.fingerprint)
+    assert RunFolder(str(tmp_path)).best_model().name == "best-00000010"
+    assert_bit_equal(load_model(RunFolder(tmp_path).best_model()).state_dict(), first.state_dict())
 
 
 def test_the_best_checkpoint_follows_validation(train, tmp_path, monkeypatch):
@@ -181,15 +179,12 @@ def test_the_best_checkpoint_follows_validation(train, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "validate", validate)
     result = train()
     assert (result.best_mrr, result.best_step) == (30.0, 40)
-    assert best_model(tmp_path / "run").name == "best-00000040"
-    assert_bit_equal(load_model(best_model(tmp_path / "run")).state_dict(), seen[1])
+    assert RunFolder(tmp_path / "run").best_model().name == "best-00000040"
+    assert_bit_equal(load_model(RunFolder(tmp_path / "run").best_model()).state_dict(), seen[1])
     assert not all(torch.equal(seen[1][name], seen[2][name]) for name in seen[1])
-    assert (
-        load_checkpoint(tmp_path / "run", model_of(small_graph()), small_graph().fingerprint)[
-            0
-        ].validations_since_best
-        == 1
-    )
+    small = small_graph()
+    loaded = RunFolder(tmp_path / "run").load_checkpoint(model_of(small), small.fingerprint)
+    assert loaded.progress.validations_since_best == 1
 
 
 # ---- metrics ----------------------------------------------------------------------------------
@@ -197,27 +192,27 @@ def test_the_best_checkpoint_follows_validation(train, tmp_path, monkeypatch):
 
 def test_metrics_are_cut_on_resume(tmp_path):
     for step in (5, 10, 10, 15):
-        append_metrics(tmp_path, {"step": step, "loss": step / 2})
+        RunFolder(tmp_path).append_metrics({"step": step, "loss": step / 2})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 20, "lo')  # killed while writing
-    assert [line["step"] for line in read_metrics(tmp_path)] == [5, 10, 10, 15]
-    cut_metrics(tmp_path, 10)
-    append_metrics(tmp_path, {"step": 15, "loss": 1.0})
+    assert [line["step"] for line in RunFolder(tmp_path).read_metrics()] == [5, 10, 10, 15]
+    RunFolder(tmp_path).cut_metrics(10)
+    RunFolder(tmp_path).append_metrics({"step": 15, "loss": 1.0})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 10, 10, 15]
-    cut_metrics(tmp_path, 0)
-    assert read_metrics(tmp_path) == []
+    RunFolder(tmp_path).cut_metrics(0)
+    assert RunFolder(tmp_path).read_metrics() == []
 
 
 def test_no_metrics(tmp_path):
-    cut_metrics(tmp_path, 3)
+    RunFolder(tmp_path).cut_metrics(3)
     with pytest.raises(StoreError, match=r"has no metrics\.jsonl"):
-        read_metrics(tmp_path)
+        RunFolder(tmp_path).read_metrics()
 
 
 def test_weights_helper_sees_everything(train, tmp_path):
     """Else comparing runs by it would say little."""
     train(steps=5)
-    found = weights(newest(tmp_path / "run", "checkpoint-"))
+    found = weights(RunFolder(tmp_path / "run").newest("checkpoint"))
     assert {"model/entities", "state/entities.second", "state/random_state"} <= found.keys()
     assert {"state/loss.log_scale", "state/num_steps", "state/0.exp_avg"} <= found.keys()

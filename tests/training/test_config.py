@@ -7,25 +7,26 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from betae.errors import InvalidArgument, StoreError
+from betae.models import BoxConfig
 from betae.queries.structures import NEGATION, TRAINING
-from betae.training.checkpoint import check_same_config, read_config, save_config
 from betae.training.config import TrainConfig, make_config, read_recipe
+from betae.training.folder import RunFolder
 from tests.training.helpers import small_config
 
 
 def test_a_recipe_changes_the_defaults(write):
     path = write(
         "recipe.toml",
-        'geometry = "box"\nsteps = 7\nlearning_rate = 1e-2\n'
-        "[model]\ndim = 16\n[structures]\n1p = 2\n2i = 0.5\n",
+        'steps = 7\nlearning_rate = 1e-2\n[model]\nname = "query2box"\ndim = 16\n'
+        "[structures]\n1p = 2\n2i = 0.5\n",
     )
     config = read_recipe(path)
-    assert (config.geometry, config.steps, config.learning_rate) == ("box", 7, 0.01)
+    assert (config.steps, config.learning_rate) == (7, 0.01)
     assert config.structures == {"1p": 2, "2i": 0.5}
-    assert config.model_config().dim == 16
+    assert config.model == BoxConfig(dim=16)
     defaults = TrainConfig()
     for field in fields(TrainConfig):
-        if field.name not in ("geometry", "steps", "learning_rate", "model", "structures"):
+        if field.name not in ("steps", "learning_rate", "model", "structures"):
             assert getattr(config, field.name) == getattr(defaults, field.name)
 
 
@@ -43,31 +44,31 @@ def test_an_empty_recipe_is_the_default(write):
 
 
 def test_the_effective_config_goes_there_and_back(tmp_path):
-    config = small_config(geometry="vector", structures={"1p": 1})
-    save_config(tmp_path / "run", config)
+    config = small_config(model_name="gqe", structures={"1p": 1})
+    RunFolder(tmp_path / "run").save_config(config)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert saved["model"] == {"dim": 8, "span": 0.5}
+    assert saved["model"] == {"name": "gqe", "dim": 8, "span": 0.5}
     assert saved["table_rate"] == TrainConfig().table_rate  # defaults are written out
     assert saved.keys() == {field.name for field in fields(TrainConfig)}
-    assert read_config(tmp_path / "run").to_json() == config.to_json()
-    check_same_config(tmp_path / "run", config)
+    assert RunFolder(tmp_path / "run").read_config().to_json() == config.to_json()
+    RunFolder(tmp_path / "run").check_same_config(config)
 
 
 def test_another_config_names_what_differs(tmp_path):
-    save_config(tmp_path, small_config())
+    RunFolder(tmp_path).save_config(small_config())
     other = small_config(seed=3, learning_rate=0.5)
     with pytest.raises(InvalidArgument, match=r"\(learning_rate, seed differ\)"):
-        check_same_config(tmp_path, other)
+        RunFolder(tmp_path).check_same_config(other)
     with pytest.raises(InvalidArgument, match=r"\(model differ\)"):
-        check_same_config(tmp_path, small_config(model={"dim": 4, "hidden": 8}))
+        RunFolder(tmp_path).check_same_config(small_config(model={"dim": 4, "hidden": 8}))
 
 
 def test_configs_that_cannot_be_read(tmp_path):
     with pytest.raises(StoreError, match=r"not a run: it has no config\.json"):
-        read_config(tmp_path)
+        RunFolder(tmp_path).read_config()
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(StoreError, match=r"config\.json is damaged"):
-        read_config(tmp_path)
+        RunFolder(tmp_path).read_config()
 
 
 @pytest.mark.parametrize(
@@ -78,13 +79,13 @@ def test_configs_that_cannot_be_read(tmp_path):
         ({"Seed": 1}, "Did you mean 'seed'?"),
         ({"model": {"dims": 4}}, "model has no setting 'dims'. Did you mean 'dim'?"),
         (
-            {"geometry": "box", "model": {"hidden": 4}},
+            {"model": {"name": "query2box", "hidden": 4}},
             "model has no setting 'hidden'.",
         ),
-        ({"geometry": "ball"}, "geometry is 'ball'; choose of beta, box, vector."),
+        ({"model": {"name": "ball"}}, "model.name is 'ball'; choose of betae, query2box, gqe."),
         ({"loss": "mse"}, "loss is 'mse'; choose of softmax, margin."),
         ({"precision": "float16"}, "precision is 'float16'; choose of auto, float32, bfloat16."),
-        ({"geometry": 3}, "geometry is 3; choose of"),
+        ({"model": {"name": 3}}, "model.name is 3; choose of"),
         ({"model": {"dim": 0}}, "dim is 0; it must be a whole number above 0."),
         ({"model": {"dim": True}}, "dim is True"),
         ({"structures": 3}, "structures is 3; it must be a table."),
@@ -137,7 +138,7 @@ def test_counts_are_whole_numbers(name):
     [
         ({"learning_rate": math.inf}, "learning_rate"),
         ({"seed": -0.5}, "seed"),
-        ({"geometry": ["beta"]}, "geometry"),
+        ({"model": {"name": ["betae"]}}, "model.name"),
         ({"model": {"dim": 2.5}}, "dim"),
         ({"model": {"dim": "8"}}, "dim"),
         ({"model": {"projection": "linear"}}, "projection"),

@@ -10,8 +10,9 @@ import torch
 
 from betae.models.execute import Group
 from betae.training import distributed, loop
-from betae.training.checkpoint import newest, read_metrics
-from betae.training.data import make_batch, open_streams
+from betae.training.batches import make_batch
+from betae.training.folder import RunFolder
+from betae.training.streams import open_streams
 from tests.training.helpers import MIX, last_weights, small_config, timeless
 from tests.training.two_processes import recipe_of
 
@@ -41,11 +42,11 @@ def two(graph_folder, tmp_path_factory):
     return out, done
 
 
-@pytest.mark.parametrize("name", ["softmax", "margin", "box", "rare"])
+@pytest.mark.parametrize("name", ["softmax", "margin", "query2box", "rare"])
 def test_two_processes_learn_what_one_does(name, two, graph, valid, tmp_path):
     out, done = two
-    assert newest(out / name, "checkpoint-"), done.stderr[-2000:]
-    loop.train(graph, recipe_of(name), tmp_path, valid=valid)
+    assert RunFolder(out / name).newest("checkpoint"), done.stderr[-2000:]
+    loop.fit(graph, recipe_of(name), RunFolder(tmp_path), valid=valid)
     found, expected = last_weights(out / name), last_weights(tmp_path)
     assert found.keys() >= {key for key in expected if key.startswith("model/")}
     for key, value in expected.items():
@@ -68,8 +69,8 @@ def test_the_command_and_a_single_writer(graph_folder, tmp_path, write):
     done = torchrun("betae", "train", graph_folder, "--recipe", recipe, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("all steps done at step 100") == 1
-    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [50, 100, 100]
-    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000100"
+    assert [line["step"] for line in RunFolder(tmp_path / "run").read_metrics()] == [50, 100, 100]
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000100"
 
 
 def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, valid, tmp_path):
@@ -77,7 +78,7 @@ def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, va
     assert done.returncode != 0
     assert "Another process of this run has ended" in done.stderr
     assert "go on with --resume" in done.stderr
-    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000040"
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000040"
     config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
     reached = []
 
@@ -86,7 +87,7 @@ def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, va
         raise OSError("enough")
 
     with pytest.raises(OSError, match="enough"):
-        loop.train(graph, config, tmp_path / "run", valid=valid, resume=True, report=stop)
+        loop.fit(graph, config, RunFolder(tmp_path / "run"), valid=valid, resume=True, report=stop)
     assert reached == [50]
 
 
@@ -104,10 +105,10 @@ def test_a_process_that_comes_late_to_the_folder(two):
 def test_shares_make_up_the_batch(size, structures, batch_size, graph, monkeypatch):
     config = small_config(loss="margin", structures=structures, batch_size=batch_size)
     batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
-    monkeypatch.setattr(distributed, "world_size", lambda: size)
+    monkeypatch.setattr(distributed, "num_processes", lambda: size)
     seen, sizes = [], []
     for rank in range(size):
-        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "process_number", lambda number=rank: number)
         share = distributed.share_of(batch)
         sizes.append(len(share))
         assert torch.equal(share.candidates, batch.candidates)

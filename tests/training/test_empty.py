@@ -6,9 +6,10 @@ import torch
 
 from betae import world
 from betae.errors import InvalidArgument
-from betae.evaluation.uncertainty import sample_empty
-from betae.symbolic import answers_of_structure
-from betae.training.data import EmptyQueries, make_batch, open_streams, prepare_batches
+from betae.exact.answers import answers_of_structure
+from betae.querysets.sample import sample_empty
+from betae.training.batches import EmptyQueries, make_batch, prepare_batches
+from betae.training.streams import open_streams
 from tests.training.helpers import small_config
 
 

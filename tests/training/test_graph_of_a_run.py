@@ -9,7 +9,7 @@ import pytest
 from betae import KnowledgeGraph
 from betae.errors import InvalidArgument, StoreError
 from betae.training import loop
-from betae.training.checkpoint import best_model, newest, open_graph
+from betae.training.folder import RunFolder
 from tests.training.helpers import small_config, small_graph
 
 QUICK = {"steps": 2, "validate_every": 2, "loss": "margin"}
@@ -25,7 +25,7 @@ def made(graph, valid, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     graph.save(folder / "graphs" / "small")
     opened = KnowledgeGraph.open(folder / "graphs" / "small")
-    loop.train(opened, small_config(**QUICK), folder / "runs" / "run", valid=valid)
+    loop.fit(opened, small_config(**QUICK), RunFolder(folder / "runs" / "run"), valid=valid)
     return folder
 
 
@@ -42,21 +42,21 @@ def test_a_graph_in_memory_is_saved_with_the_run(train, graph, assert_same_graph
     train(**QUICK)
     run = tmp_path / "run"
     assert place_of(run) == "graph"
-    assert_same_graph(open_graph(run), graph)
+    assert_same_graph(RunFolder(run).open_graph(), graph)
     shutil.move(run, tmp_path / "moved")
-    assert open_graph(tmp_path / "moved").fingerprint == graph.fingerprint
+    assert RunFolder(tmp_path / "moved").open_graph().fingerprint == graph.fingerprint
 
 
 def test_labels_are_saved_too(toy_graph, tmp_path):
     config = small_config(**QUICK, structures={"1p": 1.0}, validation_queries=0)
-    loop.train(toy_graph, config, tmp_path / "run")
-    opened = open_graph(tmp_path / "run")
+    loop.fit(toy_graph, config, RunFolder(tmp_path / "run"))
+    opened = RunFolder(tmp_path / "run").open_graph()
     assert opened.entity_label(opened.entity_id("ann")) == "Ann Lee"
 
 
 def test_a_run_goes_on_with_the_graph_it_saved(train, tmp_path):
     train(**QUICK)
-    saved = open_graph(tmp_path / "run")
+    saved = RunFolder(tmp_path / "run").open_graph()
     result = train(on=saved, **QUICK, resume=True)
     assert result.step == 2
     assert place_of(tmp_path / "run") == "graph"
@@ -66,9 +66,9 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(train, tmp_path):
     run = tmp_path / "run"
     train(**QUICK)
     for kind in ("checkpoint-", "best-"):
-        shutil.rmtree(newest(run, kind))
+        shutil.rmtree(RunFolder(run).newest(kind.removesuffix("-")))
     train(**QUICK, resume=True)  # writes the graph over the one that is there
-    assert open_graph(run).fingerprint == small_graph().fingerprint
+    assert RunFolder(run).open_graph().fingerprint == small_graph().fingerprint
 
 
 # ---- on disk ----------------------------------------------------------------------------------
@@ -78,46 +78,50 @@ def test_a_graph_on_disk_stays_where_it_is(made, graph):
     run = made / "runs" / "run"
     assert place_of(run) == "../../graphs/small"
     assert not (run / "graph").exists()
-    opened = open_graph(run)
+    opened = RunFolder(run).open_graph()
     assert opened.fingerprint == graph.fingerprint
     assert opened.folder.resolve() == (made / "graphs" / "small").resolve()
 
 
 def test_run_and_graph_may_move_together(folder, graph, tmp_path):
     run = folder / "runs" / "run"
-    opened = open_graph(run)
+    opened = RunFolder(run).open_graph()
     assert opened.fingerprint == graph.fingerprint
     assert opened.folder.resolve() == folder.resolve() / "graphs" / "small"
     folder.rename(tmp_path / "again")
-    assert open_graph(tmp_path / "again" / "runs" / "run").fingerprint == graph.fingerprint
+    assert (
+        RunFolder(tmp_path / "again" / "runs" / "run").open_graph().fingerprint == graph.fingerprint
+    )
 
 
 def test_from_any_folder(folder, graph, monkeypatch):
     monkeypatch.chdir(folder / "runs")
-    assert open_graph(Path("run")).fingerprint == graph.fingerprint
+    assert RunFolder("run").open_graph().fingerprint == graph.fingerprint
     monkeypatch.chdir(folder / "runs" / "run")
-    assert open_graph(Path()).fingerprint == graph.fingerprint
+    assert RunFolder(Path()).open_graph().fingerprint == graph.fingerprint
 
 
 def test_a_link_to_the_run(folder, graph, tmp_path):
     (tmp_path / "link").symlink_to(folder / "runs" / "run")
-    assert open_graph(tmp_path / "link").fingerprint == graph.fingerprint
+    assert RunFolder(tmp_path / "link").open_graph().fingerprint == graph.fingerprint
 
 
 def test_the_folder_may_change_between_opening_and_training(folder, graph, valid, monkeypatch):
     monkeypatch.chdir(folder)
     opened = KnowledgeGraph.open("graphs/small")
     monkeypatch.chdir(folder / "runs")
-    loop.train(opened, small_config(**QUICK), "new", valid=valid)
+    loop.fit(opened, small_config(**QUICK), RunFolder("new"), valid=valid)
     assert place_of(folder / "runs" / "new") == "../../graphs/small"
-    assert open_graph(folder / "runs" / "new").fingerprint == graph.fingerprint
+    assert RunFolder(folder / "runs" / "new").open_graph().fingerprint == graph.fingerprint
 
 
 def test_a_run_that_goes_on_knows_where_the_graph_is_now(folder, graph, valid):
     moved = (folder / "graphs" / "small").rename(folder / "moved")
     run = folder / "runs" / "run"
-    loop.train(KnowledgeGraph.open(moved), small_config(**QUICK), run, valid=valid, resume=True)
-    assert open_graph(run).fingerprint == graph.fingerprint
+    loop.fit(
+        KnowledgeGraph.open(moved), small_config(**QUICK), RunFolder(run), valid=valid, resume=True
+    )
+    assert RunFolder(run).open_graph().fingerprint == graph.fingerprint
 
 
 # ---- what is wrong ----------------------------------------------------------------------------
@@ -126,25 +130,25 @@ def test_a_run_that_goes_on_knows_where_the_graph_is_now(folder, graph, valid):
 def test_the_graph_has_moved(folder, graph):
     run = folder / "runs" / "run"
     moved = (folder / "graphs" / "small").rename(folder / "moved")
-    with pytest.raises(StoreError, match=r"is not in .*graphs/small any more: .*--graph"):
-        open_graph(run)
-    assert open_graph(run, moved).fingerprint == graph.fingerprint
+    with pytest.raises(StoreError, match=r"is no longer in .*graphs/small: .*--graph"):
+        RunFolder(run).open_graph()
+    assert RunFolder(run).open_graph(moved).fingerprint == graph.fingerprint
 
 
 def test_it_is_another_graph(folder):
     small_graph(seed=1).save(folder / "other")
     with pytest.raises(InvalidArgument, match=r"was trained on another graph than .*other"):
-        open_graph(folder / "runs" / "run", folder / "other")
+        RunFolder(folder / "runs" / "run").open_graph(folder / "other")
     shutil.rmtree(folder / "graphs" / "small")
     (folder / "other").rename(folder / "graphs" / "small")
     with pytest.raises(InvalidArgument, match=r"was trained on another graph than .*small"):
-        open_graph(folder / "runs" / "run")
+        RunFolder(folder / "runs" / "run").open_graph()
 
 
 def test_the_graph_is_damaged(folder):
     (folder / "graphs" / "small" / "train.npy").write_bytes(b"short")
     with pytest.raises(StoreError, match=r"train\.npy is truncated or changed"):
-        open_graph(folder / "runs" / "run")
+        RunFolder(folder / "runs" / "run").open_graph()
 
 
 @pytest.mark.parametrize(
@@ -156,14 +160,14 @@ def test_the_place_is_not_known(folder, graph, text):
     if text is not None:
         (run / "graph.json").write_text(text)
     with pytest.raises(StoreError, match="run does not say where its graph is: give --graph"):
-        open_graph(run)
-    assert open_graph(run, folder / "graphs" / "small").fingerprint == graph.fingerprint
+        RunFolder(run).open_graph()
+    assert RunFolder(run).open_graph(folder / "graphs" / "small").fingerprint == graph.fingerprint
 
 
 def test_it_is_no_run(folder):
     with pytest.raises(StoreError, match=r"does not say where its graph is|is not a run"):
-        open_graph(folder / "graphs")
+        RunFolder(folder / "graphs").open_graph()
     with pytest.raises(StoreError, match="is not a run: it holds no model"):
-        open_graph(folder / "graphs", folder / "graphs" / "small")
+        RunFolder(folder / "graphs").open_graph(folder / "graphs" / "small")
     with pytest.raises(StoreError, match="is not a run: it holds no model"):
-        best_model(folder / "graphs")
+        RunFolder(folder / "graphs").best_model()

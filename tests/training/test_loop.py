@@ -10,11 +10,13 @@ import torch
 
 from betae.errors import BetaeError, InvalidArgument, StoreError, TrainingStopped, UnsupportedQuery
 from betae.models.execute import score_queries
-from betae.models.files import load_model
-from betae.queries.files import QuerySet
-from betae.queries.sample import sample_queries
-from betae.training import data, loop
-from betae.training.checkpoint import best_model, newest, read_metrics
+from betae.models.store import load_model
+from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.querysets.query_set import QuerySet
+from betae.querysets.sample import sample_queries
+from betae.training import batches, loop
+from betae.training.config import make_config
+from betae.training.folder import RunFolder
 from betae.training.losses import SoftmaxLoss
 from tests.training.helpers import (
     POSITIVE,
@@ -33,21 +35,21 @@ TINY = [(i, 0, i + 1) for i in range(5)] + [(i, 1, i + 2) for i in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("geometry", "loss", "model", "margin"),
+    ("model_name", "loss", "model", "margin"),
     [
-        ("beta", "softmax", {"dim": 16, "hidden": 16}, 1),
-        ("box", "softmax", {"dim": 16, "span": 0.5}, 1),
-        ("vector", "softmax", {"dim": 16, "span": 0.5}, 1),
-        ("beta", "margin", {"dim": 16, "hidden": 16}, 10),
-        ("box", "margin", {"dim": 16, "span": 0.5}, 6),
-        ("vector", "margin", {"dim": 16, "span": 0.5}, 6),
+        ("betae", "softmax", {"dim": 16, "hidden": 16}, 1),
+        ("query2box", "softmax", {"dim": 16, "span": 0.5}, 1),
+        ("gqe", "softmax", {"dim": 16, "span": 0.5}, 1),
+        ("betae", "margin", {"dim": 16, "hidden": 16}, 10),
+        ("query2box", "margin", {"dim": 16, "span": 0.5}, 6),
+        ("gqe", "margin", {"dim": 16, "span": 0.5}, 6),
     ],
 )
-def test_a_tiny_graph_is_learned_by_heart(geometry, loss, model, margin, tmp_path):
+def test_a_tiny_graph_is_learned_by_heart(model_name, loss, model, margin, tmp_path):
     graph = graph_of(TINY, num_entities=6, num_relations=2)
     structures = {"1p": 1.0, "2p": 0.5}
     config = small_config(
-        geometry=geometry,
+        model_name=model_name,
         loss=loss,
         model=model,
         margin=margin,
@@ -59,8 +61,8 @@ def test_a_tiny_graph_is_learned_by_heart(geometry, loss, model, margin, tmp_pat
         validate_every=400,
         checkpoint_every=400,
     )
-    loop.train(graph, config, tmp_path / "run")
-    losses = [line["loss"] for line in read_metrics(tmp_path / "run") if "loss" in line]
+    loop.fit(graph, config, RunFolder(tmp_path / "run"))
+    losses = [line["loss"] for line in RunFolder(tmp_path / "run").read_metrics() if "loss" in line]
     assert losses[-1] < 0.1
     assert losses[-1] < losses[0] / 4
     # The training queries themselves, their answers to be found
@@ -69,14 +71,14 @@ def test_a_tiny_graph_is_learned_by_heart(geometry, loss, model, margin, tmp_pat
         name: type(block)(block.structure, block.symbols, block.hard, block.easy)
         for name, block in queries.blocks.items()
     }
-    trained = load_model(newest(tmp_path / "run", "checkpoint-"))
+    trained = load_model(RunFolder(tmp_path / "run").newest("checkpoint"))
     mrr = loop.validate(trained, QuerySet("train", asked, graph.fingerprint))
     assert mrr.keys() == structures.keys()
     assert min(mrr.values()) > 97
 
 
 def test_validation_is_the_mean_over_queries_of_the_mean_over_answers(valid):
-    model = loop.build_model("vector", 30, 6, small_config(geometry="vector").model_config())
+    model = loop.build_model(small_config("gqe").model, 30, 6)
     found = loop.validate(model, valid)
     for name, block in valid.blocks.items():
         total = 0.0
@@ -90,13 +92,13 @@ def test_validation_is_the_mean_over_queries_of_the_mean_over_answers(valid):
         assert found[name] == pytest.approx(100 * total / len(block), rel=1e-4)
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box"])
-def test_validation_queries_are_of_what_the_model_can_do(geometry, graph):
-    config = small_config(geometry=geometry, structures=POSITIVE, validation_queries=3)
-    model = loop.build_model(geometry, 30, 6, config.model_config())
-    names = set(loop.sample_validation(graph, model, config).blocks)
+@pytest.mark.parametrize("model_name", ["betae", "query2box"])
+def test_validation_queries_are_of_what_the_model_can_do(model_name):
+    config = small_config(model_name=model_name, structures=POSITIVE, validation_queries=3)
+    model = loop.build_model(config.model, 30, 6)
+    names = {name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])}
     assert {"1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"} <= names
-    assert ("2in" in names) == (geometry == "beta")
+    assert ("2in" in names) == (model_name == "betae")
 
 
 def test_bfloat16_trains_too(train, tmp_path):
@@ -129,7 +131,7 @@ def test_metrics_of_a_run(train, tmp_path):
         assert line["mrr"] == pytest.approx(sum(line[name] for name in POSITIVE) / 3)
     best = max(validations, key=lambda line: line["mrr"])
     assert (result.best_mrr, result.best_step) == (best["mrr"], best["step"])
-    assert best_model(tmp_path / "run").name == f"best-{best['step']:08d}"
+    assert RunFolder(tmp_path / "run").best_model().name == f"best-{best['step']:08d}"
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds)
     assert (tmp_path / "run" / "config.json").is_file()
@@ -137,25 +139,25 @@ def test_metrics_of_a_run(train, tmp_path):
 
 def test_waiting_for_queries_is_seen(train, tmp_path, monkeypatch):
     """A slow source of batches shows up as such."""
-    make = data.make_batch
+    make = batches.make_batch
 
     def slowly(*arguments):
         time.sleep(0.05)
         return make(*arguments)
 
-    monkeypatch.setattr(data, "make_batch", slowly)
+    monkeypatch.setattr(batches, "make_batch", slowly)
     train(steps=10)
-    assert read_metrics(tmp_path / "run")[1]["share_waiting"] > 0.5
+    assert RunFolder(tmp_path / "run").read_metrics()[1]["share_waiting"] > 0.5
 
 
 def test_without_validation_nothing_is_made_up(tmp_path):
     """No validation edges: no MRR in the metrics, none best, and patience does not count."""
     graph = small_graph(num_valid=0)
-    result = loop.train(graph, small_config(patience=1), tmp_path / "run")
+    result = loop.fit(graph, small_config(patience=1), RunFolder(tmp_path / "run"))
     assert (result.step, result.why) == (60, "all steps done")
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)  # NaN is not JSON
-    assert best_model(tmp_path / "run").name == "checkpoint-00000060"
+    assert RunFolder(tmp_path / "run").best_model().name == "checkpoint-00000060"
 
 
 # ---- when it stops ----------------------------------------------------------------------------
@@ -165,11 +167,11 @@ def test_time_is_up(train, tmp_path):
     result = train(minutes=0.01, steps=1_000_000, validate_every=100_000)
     assert result.why == "time is up"
     assert 0.6 <= result.seconds < 5
-    assert newest(tmp_path / "run", "checkpoint-").name == f"checkpoint-{result.step:08d}"
-    last = read_metrics(tmp_path / "run")[-1]
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == f"checkpoint-{result.step:08d}"
+    last = RunFolder(tmp_path / "run").read_metrics()[-1]
     assert last["step"] == result.step
     assert last["mrr"] == result.best_mrr
-    assert best_model(tmp_path / "run").name == f"best-{result.step:08d}"
+    assert RunFolder(tmp_path / "run").best_model().name == f"best-{result.step:08d}"
 
 
 def test_the_rate_falls_with_the_time(train, monkeypatch):
@@ -208,7 +210,7 @@ def test_patience(train, tmp_path):
     result = train(learning_rate=1e-20, patience=2, steps=200, checkpoint_every=1000)
     assert result.why == "no better validation MRR in 2 validations"
     assert (result.step, result.best_step) == (60, 20)
-    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000060"
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000060"
 
 
 # ---- a loss that is no number -----------------------------------------------------------------
@@ -229,8 +231,8 @@ def test_a_loss_that_is_no_number_stops(value, train, tmp_path, monkeypatch):
     break_loss_at(monkeypatch, 32, value)
     with pytest.raises(TrainingStopped, match=f"The loss is {value} at step 33.*is kept in"):
         train()
-    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000020"
-    model = load_model(newest(tmp_path / "run", "checkpoint-"))
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000020"
+    model = load_model(RunFolder(tmp_path / "run").newest("checkpoint"))
     assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
     monkeypatch.undo()
     assert train(resume=True).step == 60
@@ -245,11 +247,11 @@ def test_a_stop_ends_the_worker(train, monkeypatch):
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("geometry", ["beta", "vector"])
-def test_a_huge_learning_rate_leaves_a_good_checkpoint(geometry, train, tmp_path):
+@pytest.mark.parametrize("model_name", ["betae", "gqe"])
+def test_a_huge_learning_rate_leaves_a_good_checkpoint(model_name, train, tmp_path):
     """Weights may become infinite in a step whose loss was still good: they must not be saved."""
     recipe = {
-        "geometry": geometry,
+        "model_name": model_name,
         "structures": POSITIVE,
         "learning_rate": 1e38,
         "table_rate": 100.0,
@@ -296,26 +298,31 @@ def test_resuming_on_another_graph(train):
         train(steps=20, resume=True, on=small_graph(seed=1), valid=None)
 
 
-@pytest.mark.parametrize("geometry", ["box", "vector"])
-def test_a_structure_the_model_cannot_do(geometry, train, tmp_path):
+@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
+def test_a_structure_the_model_cannot_do(model_name, train, tmp_path):
     with pytest.raises(UnsupportedQuery, match="BetaE"):
-        train(geometry=geometry, structures={"1p": 1, "2in": 1})
+        train(model_name=model_name, structures={"1p": 1, "2in": 1})
     assert not (tmp_path / "run").exists()  # so that the mended recipe can go there
 
 
-@pytest.mark.parametrize("geometry", ["box", "vector"])
-def test_the_default_mix_fits_every_geometry(geometry, graph, tmp_path):
-    config = loop.TrainConfig(
-        geometry=geometry, model=SMALL[geometry], steps=2, batch_size=32, validation_queries=2
+@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
+def test_the_default_mix_fits_every_geometry(model_name, graph, tmp_path):
+    config = make_config(
+        {
+            "model": {"name": model_name, **SMALL[model_name]},
+            "steps": 2,
+            "batch_size": 32,
+            "validation_queries": 2,
+        }
     )
-    assert loop.train(graph, config, tmp_path / "run").step == 2
+    assert loop.fit(graph, config, RunFolder(tmp_path / "run")).step == 2
 
 
 def test_validation_queries_the_model_cannot_do(graph, train):
     valid = sample_queries(graph, {"2in": 3}, "valid")
     steps = []
     with pytest.raises(UnsupportedQuery, match="BetaE"):
-        train(geometry="box", structures=POSITIVE, valid=valid, report=steps.append)
+        train(model_name="query2box", structures=POSITIVE, valid=valid, report=steps.append)
     assert steps == []  # said before the work, not after
 
 
@@ -336,4 +343,4 @@ def test_training_queries_are_not_for_validation(train, queries):
 def test_a_graph_without_edges(tmp_path):
     graph = graph_of([], num_entities=3, num_relations=1)
     with pytest.raises(InvalidArgument, match="no training queries like"):
-        loop.train(graph, small_config(structures={"1p": 1}), tmp_path / "run")
+        loop.fit(graph, small_config(structures={"1p": 1}), RunFolder(tmp_path / "run"))

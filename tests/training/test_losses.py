@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from betae.models.execute import embed_queries
-from betae.models.files import build_model
-from betae.training.data import Batch, make_batch, open_streams
+from betae.models.store import build_model
+from betae.training.batches import Batch, make_batch
 from betae.training.losses import MarginLoss, SoftmaxLoss, make_loss
+from betae.training.streams import open_streams
 from tests.queries.strategies import examples
 from tests.training.helpers import MIX, POSITIVE, small_config
 
@@ -224,25 +225,25 @@ def test_the_scale_starts_as_configured():
     assert not list(make_loss(small_config(loss="margin")).parameters())
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
 @pytest.mark.parametrize("loss", ["softmax", "margin"])
 @pytest.mark.parametrize("candidates", [9, 30])
-def test_through_the_model(geometry, loss, candidates, graph):
+def test_through_the_model(model_name, loss, candidates, graph):
     """The loss and the gradients of a whole batch equal those of one query after another.
 
     The slow one has dense gradients, float64, a look-up for each query and the distances to all
     entities; with 30 candidates it is 1-vs-all.
     """
-    structures = MIX if geometry == "beta" else {**POSITIVE, "2u": 0.5}
+    structures = MIX if model_name == "betae" else {**POSITIVE, "2u": 0.5}
     config = small_config(
-        geometry=geometry, loss=loss, candidates=candidates, structures=structures, scale=0.5
+        model_name=model_name, loss=loss, candidates=candidates, structures=structures, scale=0.5
     )
     streams = open_streams(graph, None, config)
     batch = make_batch(0, streams, config, graph.num_entities)
     torch.manual_seed(0)
-    size = (graph.num_entities, graph.num_relations, config.model_config())
-    model = build_model(geometry, *size)
-    slow = build_model(geometry, *size)
+    size = (graph.num_entities, graph.num_relations)
+    model = build_model(config.model, *size)
+    slow = build_model(config.model, *size)
     slow.load_state_dict(model.state_dict())
     slow.double()
     model.has_sparse_gradient = True

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import embedding
 
-from betae.models.files import build_model
+from betae.models.store import build_model
 from betae.training.losses import make_loss
 from betae.training.optimizer import (
     Optimizer,
@@ -15,10 +15,10 @@ from betae.training.optimizer import (
 from tests.training.helpers import assert_bit_equal, small_config
 
 
-def make(geometry="beta", **changes):
-    config = small_config(geometry=geometry, learning_rate=0.01, table_rate=3.0, **changes)
+def make(model_name="betae", **changes):
+    config = small_config(model_name=model_name, learning_rate=0.01, table_rate=3.0, **changes)
     torch.manual_seed(1)
-    model = build_model(geometry, 12, 4, config.model_config())
+    model = build_model(config.model, 12, 4)
     model.has_sparse_gradient = True
     loss = make_loss(config)
     return model, loss, Optimizer(model, loss, config), config
@@ -38,11 +38,11 @@ def some_loss(model, loss, rows, step, table=None):
     return total
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
 @pytest.mark.parametrize("num_steps", [1, 7])
-def test_touched_rows_and_networks_equal_dense_adam(geometry, num_steps):
-    model, loss, optimizer, config = make(geometry)
-    other, other_loss, _, _ = make(geometry)
+def test_touched_rows_and_networks_equal_dense_adam(model_name, num_steps):
+    model, loss, optimizer, config = make(model_name)
+    other, other_loss, _, _ = make(model_name)
     tables = {"entities", *other.relation_tables()}
     reference = torch.optim.Adam(
         [
@@ -142,22 +142,22 @@ def test_each_parameter_has_its_rate():
     assert len(optimizer.dense_parameters()) == len(before) + 3
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
-def test_state_goes_there_and_back(geometry):
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
+def test_state_goes_there_and_back(model_name):
     def advance(model, loss, optimizer, steps):
         for step in steps:
             optimizer.zero_grad()
             some_loss(model, loss, [step % 12, 5], step).backward()
             optimizer.step(rate_factor(step, step / 20, 4))
 
-    model, loss, optimizer, _ = make(geometry)
+    model, loss, optimizer, _ = make(model_name)
     advance(model, loss, optimizer, range(6))
     state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
     weights = {k: v.clone() for k, v in model.state_dict().items()}
     of_loss = {k: v.clone() for k, v in loss.state_dict().items()}
     advance(model, loss, optimizer, range(6, 12))
 
-    resumed, resumed_loss, restored, _ = make(geometry)
+    resumed, resumed_loss, restored, _ = make(model_name)
     resumed.load_state_dict(weights)
     resumed_loss.load_state_dict(of_loss)
     restored.restore(state)

@@ -8,7 +8,7 @@ import pytest
 
 from betae.cli import main
 from betae.errors import InvalidArgument, StoreError
-from betae.training.checkpoint import append_metrics, read_metrics
+from betae.training.folder import RunFolder
 from betae.training.plot import plot_run
 
 RECIPE = """\
@@ -43,8 +43,10 @@ def betae(monkeypatch, capsys):
 def run(tmp_path):
     """A folder with metrics."""
     for step in (50, 100):
-        append_metrics(tmp_path, {"step": step, "seconds": 1.0, "loss": 10 / step})
-        append_metrics(tmp_path, {"step": step, "seconds": 1.0, "mrr": 20.0, "1p": 30, "2i": 10})
+        RunFolder(tmp_path).append_metrics({"step": step, "seconds": 1.0, "loss": 10 / step})
+        RunFolder(tmp_path).append_metrics(
+            {"step": step, "seconds": 1.0, "mrr": 20.0, "1p": 30, "2i": 10}
+        )
     return tmp_path
 
 
@@ -90,7 +92,7 @@ def test_a_folder_that_is_no_run(tmp_path):
 def test_few_lines_are_enough(lines, tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     for line in lines:
-        append_metrics(tmp_path, line)
+        RunFolder(tmp_path).append_metrics(line)
     plot_run(tmp_path, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
 
@@ -99,7 +101,7 @@ def test_train_then_plot(betae, graph_folder, tmp_path, write):
     run, recipe = tmp_path / "run", write("recipe.toml", RECIPE)
     code, out, _ = betae("train", graph_folder, "--recipe", recipe, "--out", run)
     assert code == 0
-    best = max(line.get("mrr", -1) for line in read_metrics(run))
+    best = max(line.get("mrr", -1) for line in RunFolder(run).read_metrics())
     assert re.match(
         rf"all steps done at step 60, 0\.\d minutes of training\n"
         rf"best validation MRR {best:.1f} % at step (30|60)\n",
@@ -137,8 +139,8 @@ def test_sets_from_folders(betae, graph_folder, queries, valid, tmp_path, write)
     run = tmp_path / "run"
     code, _, _ = betae("train", graph_folder, "--recipe", recipe, "--out", run, *sets)
     assert code == 0
-    assert {"1p", "2p", "2i"} <= read_metrics(run)[-1].keys()
-    assert "3i" not in read_metrics(run)[-1]  # only what the set has
+    assert {"1p", "2p", "2i"} <= RunFolder(run).read_metrics()[-1].keys()
+    assert "3i" not in RunFolder(run).read_metrics()[-1]  # only what the set has
 
 
 def test_minutes(betae, graph_folder, tmp_path, write):

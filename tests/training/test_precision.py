@@ -7,6 +7,7 @@ from betae.models import BetaConfig, BetaE
 from betae.models.execute import embed_queries
 from betae.queries.ast import Entity
 from betae.training import loop
+from betae.training.folder import RunFolder
 from tests.training.helpers import small_config
 
 QUERIES = [Entity(1)[2], Entity(3)[0] & ~Entity(4)[1][3]]
@@ -24,11 +25,13 @@ def test_only_the_products_are_in_bfloat16(projection):
     torch.testing.assert_close(rough, exact, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.parametrize("geometry", ["beta", "box", "vector"])
-def test_training_in_bfloat16_goes_down(geometry, graph, tmp_path):
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
+def test_training_in_bfloat16_goes_down(model_name, graph, tmp_path):
     lines = []
     structures = {"1p": 1.0, "2i": 1.0}
-    config = small_config(geometry=geometry, structures=structures, precision="bfloat16", steps=100)
-    loop.train(graph, config, tmp_path / "run", report=lines.append)
+    config = small_config(
+        model_name=model_name, structures=structures, precision="bfloat16", steps=100
+    )
+    loop.fit(graph, config, RunFolder(tmp_path / "run"), report=lines.append)
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0]

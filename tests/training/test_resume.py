@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from betae.training.checkpoint import newest, read_metrics
+from betae.training.folder import RunFolder
 from tests.training.helpers import (
     assert_bit_equal,
     in_process,
@@ -34,8 +34,8 @@ def test_killed_and_resumed_is_never_killed(
     data, kill = (small_config(loss=loss), chosen, valid), (killed_at, signal.SIGKILL)
     killed = in_process(run_training, tmp_path / "killed", *data, signal_at=kill)
     assert killed == -signal.SIGKILL
-    assert read_metrics(tmp_path / "killed")[-1]["step"] == killed_at
-    checkpoint = newest(tmp_path / "killed", "checkpoint-")
+    assert RunFolder(tmp_path / "killed").read_metrics()[-1]["step"] == killed_at
+    checkpoint = RunFolder(tmp_path / "killed").newest("checkpoint")
     assert (checkpoint.name if checkpoint else None) == {
         35: "checkpoint-00000020",
         55: "checkpoint-00000040",
@@ -46,7 +46,7 @@ def test_killed_and_resumed_is_never_killed(
     assert result.why == "all steps done"
     assert_bit_equal(last_weights(tmp_path / "straight"), last_weights(tmp_path / "killed"))
     assert timeless(tmp_path / "straight") == timeless(tmp_path / "killed")
-    best = [newest(tmp_path / run, "best-") for run in ("straight", "killed")]
+    best = [RunFolder(tmp_path / run).newest("best") for run in ("straight", "killed")]
     assert best[0].name == best[1].name
     assert_bit_equal(*map(weights, best))
 
@@ -72,7 +72,7 @@ def test_killed_twice(train, queries, valid, tmp_path):
         kill = (step, signal.SIGKILL)
         code = in_process(run_training, run, *data, resume=step == 45, signal_at=kill)
         assert code == -signal.SIGKILL
-    assert newest(run, "checkpoint-").name == "checkpoint-00000042"
+    assert RunFolder(run).newest("checkpoint").name == "checkpoint-00000042"
     assert in_process(run_training, run, *data, resume=True) == 0
     assert_bit_equal(last_weights(tmp_path / "straight"), last_weights(run))
 
@@ -102,8 +102,8 @@ def test_an_interrupted_run_ends_cleanly_and_goes_on(number, loss, train, tmp_pa
     before = signal.getsignal(number)
     result = train(loss=loss, report=interrupt)
     assert (result.why, result.step) == ("interrupted", 26)
-    assert newest(tmp_path / "run", "checkpoint-").name == "checkpoint-00000026"
-    assert read_metrics(tmp_path / "run")[-1]["step"] == 26
+    assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000026"
+    assert RunFolder(tmp_path / "run").read_metrics()[-1]["step"] == 26
     assert signal.getsignal(number) is before
     result = train(loss=loss, resume=True)
     assert (result.why, result.step) == ("all steps done", 60)

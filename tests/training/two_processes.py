@@ -13,15 +13,16 @@ import torch
 import torch.distributed as dist
 
 from betae.errors import BetaeError
-from betae.graph import KnowledgeGraph
+from betae.graph.graph import KnowledgeGraph
 from betae.training import loop
+from betae.training.folder import RunFolder
 from tests.training.helpers import small_config, validation_queries
 
 RARE = {"1p": 1.0, "2i": 0.04}  # an intersection in one step of three
 RECIPES = {
     "softmax": {},
     "margin": {"loss": "margin"},
-    "box": {"geometry": "box", "structures": {"1p": 1.0, "2u": 1.0, "2i": 1.0}},
+    "query2box": {"model_name": "query2box", "structures": {"1p": 1.0, "2u": 1.0, "2i": 1.0}},
     "rare": {"structures": RARE, "batch_size": 8},
     "late": {},  # one process comes to the folder after the other has begun the run; the last one
 }
@@ -33,7 +34,7 @@ def recipe_of(name):
 
 def train_all(graph, out, rank, valid):
     """Do every recipe, and write the message of what cannot be done."""
-    start, save_config = loop._start, loop.save_config
+    start, save_config = loop._start, RunFolder.save_config
     for name in RECIPES:
         # All look at the folder before the first writes to it, but for "late".
         def start_together(*arguments, name=name):
@@ -47,9 +48,9 @@ def train_all(graph, out, rank, valid):
                 time.sleep(0.3)
             save_config(*arguments)
 
-        loop._start, loop.save_config = start_together, save_later
+        loop._start, RunFolder.save_config = start_together, save_later
         try:
-            loop.train(graph, recipe_of(name), out / name, valid=valid)
+            loop.fit(graph, recipe_of(name), RunFolder(out / name), valid=valid)
         except BetaeError as error:
             (out / f"{name}.error").write_text(str(error))
 
@@ -78,7 +79,7 @@ def main():
     loop.validate, loop._start = die, begin
     config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
     try:
-        loop.train(graph, config, out, valid=valid)
+        loop.fit(graph, config, RunFolder(out), valid=valid)
     except BetaeError as error:
         sys.exit(f"Error: {error}")
 

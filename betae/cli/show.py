@@ -1,0 +1,200 @@
+"""The computation tree of a query, drawn for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.markup import escape as escape_markup
+from rich.table import Table
+from rich.table import Table as RichTable
+from rich.text import Text
+from rich.tree import Tree
+
+from betae.answering.results import Answers, Step, shown_rank
+from betae.evaluation.paper import Content, _paper_rows, describe_queries
+from betae.evaluation.tables import COLUMNS, FREQUENCY, MODEL_NAMES, _figures, _span, _text
+from betae.exact.answers import answers
+from betae.graph.describe import GraphDescription
+from betae.graph.graph import KnowledgeGraph
+from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.querysets.query_set import QuerySet
+
+
+def draw_tree(query: Query, annotate: Callable[[Query], str] = lambda _: "") -> Tree:
+    """Draw a query; `annotate` may add rich markup behind a node."""
+
+    def add(node: Query, draw: Callable[[str], Tree]) -> Tree:
+        if isinstance(node, Project) and isinstance(node.operand, Entity):
+            return draw(
+                f"{_title(node)}[bold]({escape(str(node.operand.name))})[/bold]{annotate(node)}"
+            )
+        branch = draw(_title(node) + annotate(node))
+        for operand in node.operands:
+            add(operand, branch.add)
+        return branch
+
+    return add(query, Tree)
+
+
+def _title(node: Query) -> str:
+    match node:
+        case Entity(name):
+            return f"[bold]{escape(str(name))}[/bold]"
+        case Project(_, relation):
+            return f"[cyan]{escape(str(relation))}[/cyan]"
+        case Not():
+            return "not"
+        case And():
+            return "and"
+        case Or():
+            return "or"
+    raise AssertionError(node)
+
+
+def with_exact_answers(graph: KnowledgeGraph, num_shown: int = 6) -> Callable[[Query], str]:
+    """Return an annotation: how many entities a node holds on the training edges, and some."""
+
+    def annotate(node: Query) -> str:
+        found = answers(graph, node)
+        if isinstance(node, Not):
+            return f"  [green]{len(found):,}[/green]"
+        names = ", ".join(escape(graph.entity_label(int(entity))) for entity in found[:num_shown])
+        more = ", …" if len(found) > num_shown else ""
+        return f"  [green]{len(found):,}[/green] [dim]{names}{more}[/dim]"
+
+    return annotate
+
+
+def draw_report(queries: QuerySet) -> Table:
+    """Lay out for the terminal what was drawn, what was rejected and why."""
+    table = Table(box=None, padding=(0, 1))
+    for column in ("structure", "drawn", "of", "easy", "hard", "walks"):
+        table.add_column(column, justify="left" if column == "structure" else "right")
+    table.add_column("rejected", style="dim")
+    for name, report in queries.origin["report"].items():
+        block, is_complete = queries.blocks[name], report["drawn"] == report["asked"]
+        reasons = sorted(report["rejected"].items(), key=lambda item: -item[1])[:3]
+        rejected = ", ".join(
+            f"{reason} {number / report['walks']:.0%}" for reason, number in reasons
+        )
+        table.add_row(
+            Text(name),
+            f"{report['drawn']:,}" if is_complete else f"[yellow]{report['drawn']:,}[/yellow]",
+            f"{report['asked']:,}",
+            *(
+                f"{rows.lengths.mean():.1f}" if len(rows) else "-"
+                for rows in (block.easy, block.hard)
+            ),
+            f"{report['walks']:,}",
+            rejected if is_complete else f"the graph has no more; {rejected}",
+        )
+    return table
+
+
+def draw_description(description: GraphDescription, title: str) -> RenderableType:
+    """Lay the figures out for the terminal."""
+    facts = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    facts.add_column(justify="right")
+    facts.add_column()
+    labelled = " (with labels)" if description.labelled else ""
+    facts.add_row(f"{description.entities:,}", f"entities{labelled}")
+    facts.add_row(f"{description.relations:,}", "relations, each with its inverse")
+    for split, count in description.edges.items():
+        facts.add_row(f"{count:,}", f"edges in {split}")
+    for name, value in description.degree.items():
+        facts.add_row(f"{value:,.1f}".removesuffix(".0"), f"edges at an entity, {name}")
+    if description.isolated_in_train:
+        facts.add_row(f"{description.isolated_in_train:,}", "entities without a training edge")
+
+    bars = Table(title="Frequent relations", title_justify="left", box=None, padding=(0, 2))
+    bars.add_column("edges", justify="right")
+    bars.add_column("relation", overflow="fold")
+    bars.add_column("")
+    most = max(description.frequent_relations.values(), default=1)
+    for name, count in description.frequent_relations.items():
+        bars.add_row(f"{count:,}", Text(name), "█" * max(1, round(24 * count / most)))
+    return Group(facts, Text(), bars)
+
+
+def draw_summary(evaluation: Content) -> RichTable:
+    """Lay out one evaluation for the terminal, a row for each structure."""
+    results = evaluation["structures"] | evaluation["averages"]
+    names = [name for name in COLUMNS if name in results]
+    names += [name for name in results if name not in COLUMNS]
+    model = MODEL_NAMES[evaluation["model"]]
+    theirs = dict(_paper_rows(evaluation, "mrr", names)).get(f"paper's {model}")
+    columns = {
+        "MRR": _figures(evaluation, names, "metrics", "mrr"),
+        "H@1": _figures(evaluation, names, "metrics", "hits_at_1"),
+        "H@10": _figures(evaluation, names, "metrics", "hits_at_10"),
+        "95 %": [*map(_span, _figures(evaluation, names, "interval"))],
+        FREQUENCY: _figures(evaluation, names, "frequency", "mrr"),
+        "paper": theirs,
+        "Spearman": _figures(evaluation, names, "correlation", "spearman"),
+        "ROC-AUC": [evaluation["empty"].get(name, {}).get("roc_auc") for name in names],
+    }
+    table = RichTable(box=None, padding=(0, 1), title=describe_queries(evaluation))
+    table.title_justify = "left"
+    table.add_column("")
+    shown = {
+        head: cells
+        for head, cells in columns.items()
+        if cells and any(cell is not None for cell in cells)
+    }
+    for head in shown:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row, name in enumerate(names):
+        digits = {"Spearman": 2, "ROC-AUC": 2}
+        cells = [_text(cells[row], digits.get(head, 1)) for head, cells in shown.items()]
+        table.add_row(
+            escape_markup(name), *cells, style="bold" if name in evaluation["averages"] else None
+        )
+    if evaluation["cannot"]:
+        table.caption = escape_markup(f"The model cannot do {', '.join(evaluation['cannot'])}.")
+    return table
+
+
+MARKS = {
+    "known": "[green]known[/green]",
+    "missing": "[yellow]missing[/yellow]",
+    "and": "[dim]all of[/dim]",
+    "not": "[green]not[/green]",
+}
+
+
+def _draw_step(title: str, step: Step) -> Tree:
+    tree = Tree(Text(title, style="bold"))
+
+    def add(branch: Tree, step: Step) -> None:
+        sure = "" if step.status in ("known", "and") else f" [dim]{step.probability:.0%}[/dim]"
+        if step.status == "and":
+            for source in step.sources:
+                add(branch, source)
+            return
+        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + sure))
+        for source in step.sources:
+            add(child, source)
+
+    add(tree, step)
+    return tree
+
+
+def draw_answers(answers: Answers) -> RenderableType:
+    """Lay the answers out for the terminal, with their trees if they were explained."""
+    table = Table(box=None, padding=(0, 2))
+    for column in ("rank", "probability"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    table.add_column("answer")
+    for answer in answers:
+        colour = "green" if answer.status == "known" else "yellow"
+        table.add_row(
+            shown_rank(answer),
+            f"{answer.probability:.1%}",
+            f"[{colour}]{answer.status}[/{colour}]",
+            Text(answer.label),
+        )
+    trees = [_draw_step(answer.label, answer.why) for answer in answers if answer.why]
+    return Group(Text(answers.summary()), table, *trees)

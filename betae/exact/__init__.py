@@ -1,0 +1,1 @@
+"""Exact answers: compiled sets of entities, traversal, derivations."""

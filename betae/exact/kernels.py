@@ -1,0 +1,301 @@
+"""Compiled loops over the adjacency (numba): sets of entities as lists, deduplicated by stamps.
+
+A structure becomes a postfix program, a list of (operation, argument). Its sets live in numbered
+slots, each a list of distinct ids with a flag that says "all but these", so that a complement costs
+nothing. `seen[id] == stamp` marks an id as met in the current step (`members`, as belonging to its
+input): a new stamp clears all marks.
+Everything releases the GIL; a thread brings its own Scratch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from betae.graph.edges import Adjacency, Ids
+from betae.queries.ast import PLACEHOLDER, And, Entity, Not, Or, Project, Query
+
+ENTITY, PROJECT, AND, OR, NOT = range(5)
+SEARCH_COST = 16  # finding a pair by binary search costs about as much as this many steps in a row
+FIXED = 8  # added to ENTITY and PROJECT: the argument is the id itself, not a column of symbols
+
+
+class AdjacencyArrays(NamedTuple):
+    """The arrays of an Adjacency, read-only so that every source compiles to the same code."""
+
+    head_offsets: NDArray[np.int64]
+    relations: Ids
+    tail_offsets: NDArray[np.int64]
+    tails: Ids
+    relation_offsets: NDArray[np.int64]  # these three: the pairs by relation
+    relation_heads: Ids
+    relation_pairs: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, adjacency: Adjacency) -> AdjacencyArrays:
+        """View the arrays of `adjacency`."""
+        arrays: tuple[NDArray[Any], ...] = (
+            adjacency.head_offsets,
+            adjacency.relations,
+            adjacency.tail_offsets,
+            adjacency.tails,
+            *adjacency.by_relation,
+        )
+        result = cls(*(np.asarray(array).view() for array in arrays))
+        for array in result:
+            array.flags.writeable = False
+        return result
+
+
+class Scratch(NamedTuple):
+    """What one thread writes on while it runs a program."""
+
+    ids: Ids  # (num_slots + 1, num_entities): the lists; the last one is spare
+    slots: NDArray[np.int64]  # (num_slots + 1,): which list a slot uses
+    sizes: NDArray[np.int64]  # (num_slots + 1,)
+    is_complement: NDArray[np.bool_]  # (num_slots + 1,)
+    seen: NDArray[np.int32]  # (num_entities,)
+    members: NDArray[np.int32]  # (num_entities,)
+    stamp: NDArray[np.int32]  # (1,)
+    marks: NDArray[np.uint8]  # (num_entities rounded up to 8,), all zero between uses
+
+    @classmethod
+    def of(cls, program: Ids, adjacency: AdjacencyArrays) -> Scratch:
+        """Allocate what `program` needs."""
+        num_slots, num_entities = _num_slots(program), len(adjacency.head_offsets) - 1
+        return cls(
+            np.empty((num_slots + 1, num_entities), dtype=np.int32),
+            np.arange(num_slots + 1, dtype=np.int64),
+            np.zeros(num_slots + 1, dtype=np.int64),
+            np.zeros(num_slots + 1, dtype=np.bool_),
+            np.zeros(num_entities, dtype=np.int32),
+            np.zeros(num_entities, dtype=np.int32),
+            np.zeros(1, dtype=np.int32),
+            np.zeros((num_entities + 7) // 8 * 8, dtype=np.uint8),
+        )
+
+
+def compile_program(structure: Query) -> Ids:
+    """Turn a structure into its postfix program, (num_steps, 2)."""
+    steps: list[tuple[int, int]] = []
+    column = 0
+
+    def symbol(operation: int, name: str | int) -> None:
+        nonlocal column
+        if name == PLACEHOLDER:
+            steps.append((operation, column))
+            column += 1
+        else:
+            steps.append((operation + FIXED, int(name)))
+
+    def visit(node: Query) -> None:
+        match node:
+            case Entity(name):
+                symbol(ENTITY, name)
+            case Project(operand, relation):
+                visit(operand)
+                symbol(PROJECT, relation)
+            case Not(operand):
+                visit(operand)
+                steps.append((NOT, 0))
+            case And() | Or():
+                first, *others = node.operands
+                visit(first)
+                for operand in others:
+                    visit(operand)
+                    steps.append((AND if isinstance(node, And) else OR, 0))
+
+    visit(structure)
+    return np.array(steps, dtype=np.int32)
+
+
+def _num_slots(program: Ids) -> int:
+    growth = {ENTITY: 1, ENTITY + FIXED: 1, AND: -1, OR: -1}
+    return int(np.cumsum([growth.get(int(operation), 0) for operation in program[:, 0]]).max())
+
+
+# ---- one query --------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def find_pair(adjacency, head, relation):  # type: ignore[no-untyped-def]
+    """Return the index of (head, relation) among the pairs, or -1."""
+    low, high = adjacency.head_offsets[head], adjacency.head_offsets[head + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        if adjacency.relations[middle] < relation:
+            low = middle + 1
+        else:
+            high = middle
+    if low < adjacency.head_offsets[head + 1] and adjacency.relations[low] == relation:
+        return low
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def _stamp_slot(scratch, slot, marks):  # type: ignore[no-untyped-def]
+    """Mark the ids of a slot in `marks`, with a stamp of their own."""
+    scratch.stamp[0] += 1
+    stamp = scratch.stamp[0]
+    ids = scratch.ids[scratch.slots[slot]]
+    for i in range(scratch.sizes[slot]):
+        marks[ids[i]] = stamp
+    return stamp
+
+
+@njit(nogil=True, cache=True)
+def _add_tails(adjacency, scratch, pair, result, count):  # type: ignore[no-untyped-def]
+    """Append the tails of a pair that are new in this step; return the new length."""
+    seen, stamp = scratch.seen, scratch.stamp[0]
+    for i in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):
+        tail = adjacency.tails[i]
+        if seen[tail] != stamp:
+            seen[tail] = stamp
+            result[count] = tail
+            count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _project(adjacency, scratch, slot, relation):  # type: ignore[no-untyped-def]
+    spare = len(scratch.slots) - 1
+    source, result = scratch.ids[scratch.slots[slot]], scratch.ids[scratch.slots[spare]]
+    is_complement, size, count = scratch.is_complement[slot], scratch.sizes[slot], 0
+    first = last = 0
+    if relation + 1 < len(adjacency.relation_offsets):
+        first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
+    if is_complement or size * SEARCH_COST > last - first:  # go through the relation's heads
+        member = _stamp_slot(scratch, slot, scratch.members)
+        scratch.stamp[0] += 1
+        for i in range(first, last):
+            if (scratch.members[adjacency.relation_heads[i]] == member) != is_complement:
+                count = _add_tails(adjacency, scratch, adjacency.relation_pairs[i], result, count)
+    else:  # go through the members
+        scratch.stamp[0] += 1
+        for i in range(size):
+            pair = find_pair(adjacency, source[i], relation)
+            if pair >= 0:
+                count = _add_tails(adjacency, scratch, pair, result, count)
+    scratch.slots[slot], scratch.slots[spare] = scratch.slots[spare], scratch.slots[slot]
+    scratch.sizes[slot], scratch.is_complement[slot] = count, False
+
+
+@njit(nogil=True, cache=True)
+def _filter_slot(scratch, slot, stamp, keep_stamped):  # type: ignore[no-untyped-def]
+    ids, count = scratch.ids[scratch.slots[slot]], 0
+    for i in range(scratch.sizes[slot]):
+        if (scratch.seen[ids[i]] == stamp) == keep_stamped:
+            ids[count] = ids[i]
+            count += 1
+    scratch.sizes[slot] = count
+
+
+@njit(nogil=True, cache=True)
+def _intersect(scratch, left, right):  # type: ignore[no-untyped-def]
+    """Put the intersection of two slots into `left`."""
+    if scratch.is_complement[left] and scratch.is_complement[right]:  # all but either's
+        stamp = _stamp_slot(scratch, left, scratch.seen)
+        ids, others = scratch.ids[scratch.slots[left]], scratch.ids[scratch.slots[right]]
+        count = scratch.sizes[left]
+        for i in range(scratch.sizes[right]):
+            if scratch.seen[others[i]] != stamp:
+                ids[count] = others[i]
+                count += 1
+        scratch.sizes[left] = count
+        return
+    if scratch.is_complement[left]:  # keep the right list: it is the positive one
+        scratch.slots[left], scratch.slots[right] = scratch.slots[right], scratch.slots[left]
+        scratch.sizes[left], scratch.sizes[right] = scratch.sizes[right], scratch.sizes[left]
+        scratch.is_complement[left], scratch.is_complement[right] = False, True
+    stamp = _stamp_slot(scratch, right, scratch.seen)
+    _filter_slot(scratch, left, stamp, not scratch.is_complement[right])
+
+
+@njit(nogil=True, cache=True)
+def run_program(program, symbols, adjacency, scratch):  # type: ignore[no-untyped-def]
+    """Run a program on one row of symbols; the answers are then in slot 0."""
+    top = -1
+    for step in range(len(program)):
+        operation, argument = program[step, 0], program[step, 1]
+        if operation == ENTITY or operation == ENTITY + FIXED:
+            top += 1
+            entity = symbols[argument] if operation == ENTITY else argument
+            scratch.ids[scratch.slots[top], 0] = entity
+            scratch.sizes[top], scratch.is_complement[top] = 1, False
+        elif operation == PROJECT or operation == PROJECT + FIXED:
+            relation = symbols[argument] if operation == PROJECT else argument
+            _project(adjacency, scratch, top, relation)
+        elif operation == NOT:
+            scratch.is_complement[top] = not scratch.is_complement[top]
+        else:
+            top -= 1
+            if operation == OR:  # a | b is ~(~a & ~b)
+                scratch.is_complement[top] = not scratch.is_complement[top]
+                scratch.is_complement[top + 1] = not scratch.is_complement[top + 1]
+            _intersect(scratch, top, top + 1)
+            if operation == OR:
+                scratch.is_complement[top] = not scratch.is_complement[top]
+
+
+@njit(nogil=True, cache=True)
+def num_answers(scratch):  # type: ignore[no-untyped-def]
+    """Return how many answers slot 0 holds."""
+    if scratch.is_complement[0]:
+        return len(scratch.seen) - scratch.sizes[0]
+    return scratch.sizes[0]
+
+
+@njit(nogil=True, cache=True)
+def write_answers(scratch, out, start):  # type: ignore[no-untyped-def]
+    """Write the answers in slot 0, ascending, to `out` from `start` on; return where they end."""
+    ids, size = scratch.ids[scratch.slots[0]], scratch.sizes[0]
+    num_entities = len(scratch.seen)
+    if scratch.is_complement[0]:
+        stamp = _stamp_slot(scratch, 0, scratch.seen)
+        for entity in range(num_entities):
+            if scratch.seen[entity] != stamp:
+                out[start] = entity
+                start += 1
+    elif size > 16 and size > num_entities >> 8:  # a bitmap sorts faster than comparisons
+        words = scratch.marks.view(np.uint64)
+        for i in range(size):
+            scratch.marks[ids[i]] = 1
+        for word in range(len(words)):
+            if words[word]:
+                for entity in range(8 * word, 8 * word + 8):
+                    if scratch.marks[entity]:
+                        out[start] = entity
+                        start += 1
+                words[word] = 0
+    else:
+        out[start : start + size] = np.sort(ids[:size])
+        start += size
+    return start
+
+
+# ---- many queries -----------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def make_room(values, used, more):  # type: ignore[no-untyped-def]
+    """Return `values`, or a larger copy of it, with room for `more` beyond the `used`."""
+    if used + more <= len(values):
+        return values
+    larger = np.empty(2 * (used + more), dtype=np.int32)
+    larger[:used] = values[:used]
+    return larger
+
+
+@njit(nogil=True, cache=True)
+def answer_rows(program, symbols, adjacency, scratch):  # type: ignore[no-untyped-def]
+    """Answer every row of symbols; return offsets and values of a ragged table."""
+    offsets = np.zeros(len(symbols) + 1, dtype=np.int64)
+    values = np.empty(1024, dtype=np.int32)
+    for row in range(len(symbols)):
+        run_program(program, symbols[row], adjacency, scratch)
+        values = make_room(values, offsets[row], num_answers(scratch))
+        offsets[row + 1] = write_answers(scratch, values, offsets[row])
+    return offsets, values[: offsets[-1]].copy()

@@ -1,0 +1,1 @@
+"""Graphs: names, edges, files of triples, and KnowledgeGraph."""

@@ -1,0 +1,162 @@
+"""Models on disk: a folder with `model.safetensors` and a manifest that says how to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from betae.checks import check_choice, check_keys
+from betae.errors import InvalidArgument, StoreError
+from betae.models import MODELS, ModelConfig, QueryModel
+from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
+
+FORMAT_VERSION = 1
+WEIGHTS = "model.safetensors"
+
+
+def model_name(config: ModelConfig) -> str:
+    """Return the name of the model that a config is for: betae, query2box or gqe."""
+    for name, (config_class, _) in MODELS.items():
+        if isinstance(config, config_class):
+            return name
+    classes = ", ".join(config_class.__name__ for config_class, _ in MODELS.values())
+    raise InvalidArgument(f"model is {config!r}; it must be one of {classes}.")
+
+
+def build_model(config: ModelConfig, num_entities: int, num_relations: int) -> QueryModel:
+    """Build the model that a config describes, with fresh weights."""
+    _, model_class = MODELS[model_name(config)]
+    return model_class(num_entities, num_relations, config)  # type: ignore[arg-type]
+
+
+def config_to_json(config: ModelConfig) -> dict[str, Any]:
+    """Return a config as plain values: the model's name and every setting."""
+    return {"name": model_name(config), **asdict(config)}
+
+
+def config_from_json(values: Mapping[str, Any]) -> ModelConfig:
+    """Read a config from plain values; a setting that is left out has its default."""
+    settings = dict(values)
+    name = settings.pop("name", "betae")
+    check_choice("model.name", name, MODELS)
+    config_class, _ = MODELS[name]
+    check_keys("model", settings, [field.name for field in fields(config_class)])
+    return config_class(**settings)
+
+
+def save_model(
+    model: QueryModel, folder: Path | str, graph_fingerprint: str = "", overwrite: bool = False
+) -> None:
+    """Write a model to `folder`, whole or not at all."""
+    with writing_folder(Path(folder), overwrite) as partial:
+        write_model(model, partial, graph_fingerprint)
+
+
+def write_model(
+    model: QueryModel, folder: Path, graph_fingerprint: str, more: Mapping[str, Any] | None = None
+) -> None:
+    """Write weights and manifest, with `more` facts, into a folder that `writing_folder` gave."""
+    facts = {
+        "model": config_to_json(model.config),
+        "entities": model.num_entities,
+        "relations": model.num_relations,
+        "graph": graph_fingerprint,
+        **(more or {}),
+    }
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    (folder / WEIGHTS).write_bytes(save(tensors))
+    write_manifest(folder, "model", FORMAT_VERSION, facts)
+
+
+def load_model(folder: Path | str) -> QueryModel:
+    """Read a model, ready to score queries; raise StoreError if it is damaged."""
+    folder = Path(folder)
+    manifest = read_manifest(folder, "model", FORMAT_VERSION)
+    check_parts(folder, manifest)
+    try:
+        config = config_from_json(manifest["model"])
+        with torch.device("meta"):  # no weights yet: they come from the file
+            model = build_model(config, manifest["entities"], manifest["relations"])
+    except (KeyError, TypeError, InvalidArgument) as error:
+        raise StoreError(
+            f"{folder} is damaged: its manifest does not say how to build the model ({error})."
+        ) from error
+    load_weights(folder, model, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:
+    """Put the weights of a model folder into `model`, or `assign` them as they are."""
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    _check_shapes(folder, model, tensors)
+    model.load_state_dict(tensors, assign=assign)
+    check_finite(model)
+
+
+def _check_shapes(folder: Path, model: QueryModel, tensors: dict[str, torch.Tensor]) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise StoreError(
+                f"{folder}: {name} is {found.get(name, 'not there')} in the weights, but "
+                f"{expected.get(name, 'not there')} by the config (dim {model.dim}, "
+                f"{model.num_entities:,} entities, {model.num_relations:,} relations)."
+            )
+
+
+def check_finite(model: QueryModel) -> None:
+    """Raise StoreError if a weight is not a finite number."""
+    for name, tensor in model.state_dict().items():
+        bad = int((~torch.isfinite(tensor)).sum())
+        if bad:
+            raise StoreError(
+                f"{name} holds {bad:,} numbers that are NaN or infinite: the model has diverged."
+            )
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """The figures of `betae inspect`."""
+
+    name: str
+    config: dict[str, Any]
+    entities: int
+    relations: int
+    graph: str
+    parameters: int
+    tensors: dict[str, dict[str, Any]]  # name -> shape, mean, std, smallest, largest
+
+
+def describe_model(folder: Path | str) -> ModelDescription:
+    """Gather what is in a model folder."""
+    model = load_model(folder)
+    manifest = read_manifest(Path(folder), "model", FORMAT_VERSION)
+    tensors = {
+        name: {
+            "shape": list(tensor.shape),
+            "mean": tensor.mean().item(),
+            "std": tensor.std(correction=0).item(),
+            "smallest": tensor.min().item(),
+            "largest": tensor.max().item(),
+        }
+        for name, tensor in model.state_dict().items()
+    }
+    return ModelDescription(
+        model.name,
+        asdict(model.config),
+        model.num_entities,
+        model.num_relations,
+        manifest["graph"],
+        sum(tensor.numel() for tensor in model.state_dict().values()),
+        tensors,
+    )

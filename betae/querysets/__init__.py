@@ -1,0 +1,1 @@
+"""Sets of queries with their answers, on disk and sampled from a graph."""

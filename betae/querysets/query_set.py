@@ -1,0 +1,188 @@
+"""Query sets: queries by structure with their easy and hard answers, in memory and on disk.
+
+On disk a set is a folder: `queries.parquet` with the columns structure, symbols, easy, hard, and a
+manifest with the structures as logic text, the graph's fingerprint and how the set was made. The
+release's pickles can be read and written.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from betae.errors import InvalidArgument
+from betae.graph.edges import Edges, Ids
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.ragged import Ragged
+from betae.queries.ast import Entity, Query, nodes
+from betae.queries.structures import (
+    fill,
+    is_open,
+    num_symbols,
+    open_columns,
+)
+from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
+
+FORMAT_VERSION = 1
+QUERIES = "queries.parquet"
+
+# The split of a query set: the graph that gives the easy answers, and the one that gives all.
+# Training queries have easy answers only.
+SET_EDGES: dict[str, tuple[Edges, Edges]] = {
+    "train": ("train", "train"),
+    "valid": ("train", "train+valid"),
+    "test": ("train+valid", "all"),
+}
+
+
+@dataclass(frozen=True)
+class QueryBlock:
+    """Queries of one structure: row i of `symbols` fills it; `easy` and `hard` answer it.
+
+    Easy answers are those on the smaller graph; hard ones are answers on the larger graph that
+    are not easy. With a negation, some easy answers may not be answers on the larger graph.
+    """
+
+    structure: Query
+    symbols: Ids  # (num_queries, num_symbols)
+    easy: Ragged
+    hard: Ragged
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def query(self, row: int) -> Query:
+        """Return one query as a tree of ids."""
+        return fill(self.structure, self.symbols[row].tolist())
+
+    def take(self, rows: NDArray[np.int64]) -> QueryBlock:
+        """Return some of the queries."""
+        return QueryBlock(
+            self.structure, self.symbols[rows], self.easy.take(rows), self.hard.take(rows)
+        )
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Blocks of queries by structure name, made on one graph."""
+
+    split: str  # train, valid or test
+    blocks: dict[str, QueryBlock]
+    graph_fingerprint: str
+    origin: dict[str, Any] = field(default_factory=dict)  # how it was made: seed, rules, source
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks.values()))
+
+    def within(self, num_entities: int, num_relations: int) -> QuerySet:
+        """Return the queries whose names and answers have ids below these numbers."""
+        blocks = {}
+        for name, block in self.blocks.items():
+            opened, columns = open_columns(block.structure)
+            limits = [
+                num_entities if isinstance(node, Entity) else num_relations
+                for node in nodes(opened)
+                if is_open(node)
+            ]
+            is_within = np.ones(len(block), dtype=bool)
+            for (is_fixed, name_or_column), limit in zip(columns, limits, strict=True):
+                ids = name_or_column if is_fixed else block.symbols[:, name_or_column]
+                is_within &= ids < limit
+            for answers in (block.easy, block.hard):
+                owners = np.repeat(np.arange(len(block)), answers.lengths)
+                is_within[owners[answers.values >= num_entities]] = False
+            blocks[name] = block.take(np.flatnonzero(is_within))
+        return replace(self, blocks=blocks)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(block):,} {name}" for name, block in self.blocks.items())
+        return f"QuerySet({self.split}: {counts})"
+
+    def __iter__(self) -> Iterator[tuple[Query, Ids, Ids]]:
+        """Yield every query with its easy and hard answers."""
+        for block in self.blocks.values():
+            for row in range(len(block)):
+                yield block.query(row), block.easy[row], block.hard[row]
+
+    def check_graph(self, graph: KnowledgeGraph) -> None:
+        """Raise if the set was made on another graph: its ids would mean something else."""
+        if graph.fingerprint != self.graph_fingerprint:
+            raise InvalidArgument(
+                "The query set was made on another graph "
+                f"({self.graph_fingerprint[:12]}…, this one is {graph.fingerprint[:12]}…)."
+            )
+
+    def save(self, folder: Path | str, overwrite: bool = False) -> None:
+        """Write the set to `folder`, whole or not at all."""
+        facts = {
+            "split": self.split,
+            "graph": self.graph_fingerprint,
+            "structures": {name: str(block.structure) for name, block in self.blocks.items()},
+            "counts": {name: len(block) for name, block in self.blocks.items()},
+            "origin": self.origin,
+        }
+        frames = [
+            pl.DataFrame(
+                {
+                    "structure": pl.Series([name], dtype=pl.String).new_from_index(0, len(block)),
+                    "symbols": _rows_of_matrix(block.symbols),
+                    "easy": _rows(block.easy),
+                    "hard": _rows(block.hard),
+                }
+            )
+            for name, block in self.blocks.items()
+        ]
+        with writing_folder(Path(folder), overwrite) as partial:
+            buffer = io.BytesIO()  # polars' own errors do not tell a full disk from any other
+            pl.concat(frames).write_parquet(buffer)
+            (partial / QUERIES).write_bytes(buffer.getbuffer())
+            write_manifest(partial, "query set", FORMAT_VERSION, facts)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> QuerySet:
+        """Read a set from `folder`."""
+        from betae.queries.syntax import parse
+
+        folder = Path(folder)
+        manifest = read_manifest(folder, "query set", FORMAT_VERSION)
+        check_parts(folder, manifest)
+        frame = pl.read_parquet(folder / QUERIES)
+        blocks = {}
+        for name, text in manifest["structures"].items():
+            structure, rows = parse(text), frame.filter(pl.col("structure") == name)
+            symbols = _ragged(rows["symbols"])
+            blocks[name] = QueryBlock(
+                structure,
+                symbols.values.reshape(len(rows), num_symbols(structure)),
+                _ragged(rows["easy"]),
+                _ragged(rows["hard"]),
+            )
+        return cls(manifest["split"], blocks, manifest["graph"], manifest["origin"])
+
+
+# ---- ragged tables as polars lists ------------------------------------------------------------
+
+
+def _rows(table: Ragged) -> pl.Series:
+    number = np.arange(len(table), dtype=np.uint32)
+    flat = pl.DataFrame({"row": np.repeat(number, table.lengths), "ids": table.values})
+    lists = flat.group_by("row", maintain_order=True).agg("ids")
+    rows = pl.DataFrame({"row": number}).join(lists, on="row", how="left", maintain_order="left")
+    return rows["ids"].fill_null([])
+
+
+def _rows_of_matrix(matrix: Ids) -> pl.Series:
+    return _rows(Ragged.from_lengths(np.full(len(matrix), matrix.shape[1]), matrix.ravel()))
+
+
+def _ragged(lists: pl.Series) -> Ragged:
+    lengths = lists.list.len().to_numpy().astype(np.int64)
+    values = lists.explode().drop_nulls().to_numpy()  # an empty list explodes to a null
+    return Ragged.from_lengths(lengths, values.astype(np.int32))

@@ -1,0 +1,171 @@
+"""QuerySampler: batch i of the queries of one structure, a function of the seed alone."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.exact import kernels
+from betae.graph.edges import Ids
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.ragged import Ragged
+from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query
+from betae.queries.structures import STRUCTURES, is_open, num_symbols
+from betae.querysets import walks as compiled
+from betae.querysets.query_set import SET_EDGES
+
+BATCH = 4096  # walks in a batch
+
+
+NO_LIMIT = 2**31
+
+
+REASONS = {
+    compiled.DEAD_END: "dead end",
+    compiled.NO_ANSWER: "no answer",
+    compiled.TOO_MANY: "too many answers",
+    compiled.NOTHING_HARD: "no hard answer",
+}
+
+
+@dataclass(frozen=True)
+class SampledBatch:
+    """The queries of one batch that pass every rule but "no query twice"."""
+
+    symbols: Ids
+    keys: Ids  # the same for queries that differ in the order of operands only
+    easy: Ragged
+    hard: Ragged
+    walks: int
+    rejected: Counter[str]
+
+
+class QuerySampler:
+    """Makes batch `number` of the queries of one structure, a function of the seed alone."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        structure: Query,
+        split: str,
+        seed: int,
+        max_answers: int | None = None,
+        max_hard: int | None = None,
+    ):
+        smaller, larger = SET_EDGES[split]
+        self.structure = structure
+        self.max_answers = max_answers or NO_LIMIT
+        self.max_hard = 0 if split == "train" else max_hard or NO_LIMIT
+        self.smaller = kernels.AdjacencyArrays.of(graph.adjacency(smaller))
+        self.larger = kernels.AdjacencyArrays.of(graph.adjacency(larger))
+        self.program = kernels.compile_program(structure)
+        self.num_symbols = num_symbols(structure)
+        self.constants, self.groups = _alike_operands(structure)
+        self.entropy = (seed, zlib.crc32(str(structure).encode()))
+        self.roots = np.flatnonzero(np.diff(self.larger.head_offsets))
+        # Single steps are few enough to list: every pair (head, relation) once, shuffled.
+        self.listed = self._all_pairs() if structure == STRUCTURES["1p"] else None
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches there are, if that is known."""
+        return None if self.listed is None else -(-len(self.listed) // BATCH)
+
+    def _all_pairs(self) -> Ids:
+        heads = np.repeat(
+            np.arange(len(self.larger.head_offsets) - 1), np.diff(self.larger.head_offsets)
+        )
+        pairs = np.stack([heads, self.larger.relations], axis=1).astype(np.int32)
+        return pairs[np.random.default_rng(self.entropy).permutation(len(pairs))]
+
+    def batch(self, number: int) -> SampledBatch:
+        """Walk, drop what is degenerate, answer, keep what the rules allow."""
+        rejected: Counter[str] = Counter()
+        if self.listed is not None:
+            keys = symbols = self.listed[number * BATCH : (number + 1) * BATCH]
+            walks = len(symbols)
+        else:
+            seed = np.random.SeedSequence((*self.entropy, number)).generate_state(1, np.uint64)[0]
+            num_walks = BATCH if len(self.roots) else 0
+            symbols, succeeded = compiled.walk_back(
+                self.program, self.num_symbols, self.roots, self.larger, seed, num_walks
+            )
+            walks = len(symbols)
+            symbols = symbols[succeeded]
+            rejected["dead end"] = walks - len(symbols)
+            keys, has_twice = _in_canonical_order(symbols, self.constants, self.groups)
+            symbols, keys = symbols[~has_twice], keys[~has_twice]
+            rejected["same branch twice"] = int(has_twice.sum())
+        scratch = kernels.Scratch.of(self.program, self.larger)
+        verdicts, *tables = compiled.judge_rows(
+            self.program,
+            np.ascontiguousarray(symbols),
+            self.smaller,
+            self.larger,
+            self.max_answers,
+            self.max_hard,
+            scratch,
+        )
+        for verdict, reason in REASONS.items():
+            rejected[reason] += int((verdicts == verdict).sum())
+        easy_lengths, easy, hard_lengths, hard = tables
+        return SampledBatch(
+            symbols[verdicts == compiled.ACCEPTED],
+            keys[verdicts == compiled.ACCEPTED],
+            Ragged.from_lengths(easy_lengths, easy),
+            Ragged.from_lengths(hard_lengths, hard),
+            walks,
+            rejected,
+        )
+
+
+def _alike_operands(structure: Query) -> tuple[Ids, list[NDArray[np.int64]]]:
+    """Return the names of a structure, -1 where open, and the columns of operands that are alike.
+
+    A group (num_alike, width) is for operands of one And or Or that may become the same, whatever
+    the order of their own operands. Inner ones come first: their order must be settled before the
+    outer ones are compared.
+    """
+    names: list[int] = []
+    groups: list[NDArray[np.int64]] = []
+
+    def visit(node: Query) -> tuple[Query, list[int]]:
+        parts = [visit(operand) for operand in node.operands]
+        if isinstance(node, And | Or):
+            parts.sort(key=lambda part: str(part[0]))
+            alike: dict[Query, list[list[int]]] = {}
+            for shape, columns in parts:
+                alike.setdefault(shape, []).append(columns)
+            groups.extend(np.array(same) for same in alike.values() if len(same) > 1)
+        shapes = [shape for shape, _ in parts]
+        columns = [column for _, columns in parts for column in columns]
+        match node:
+            case Entity(name) | Project(_, name):
+                columns.append(len(names))
+                names.append(-1 if is_open(node) else int(name))
+                opened = Project(shapes[0], PLACEHOLDER) if shapes else Entity(PLACEHOLDER)
+                return opened, columns
+        return node.with_operands(*shapes), columns
+
+    visit(structure)
+    return np.array(names, dtype=np.int32), groups
+
+
+def _in_canonical_order(
+    symbols: Ids, names: Ids, groups: list[NDArray[np.int64]]
+) -> tuple[Ids, NDArray[np.bool_]]:
+    """Return a key for each query, whatever the order of its operands, and mark equal operands."""
+    keys = np.repeat(names[None], len(symbols), axis=0)
+    keys[:, names < 0] = symbols
+    has_twice = np.zeros(len(symbols), dtype=bool)
+    for columns in groups:
+        operands = keys[:, columns]  # (num_queries, num_alike, width)
+        order = np.lexsort(tuple(operands[:, :, i] for i in reversed(range(columns.shape[1]))))
+        operands = np.take_along_axis(operands, order[:, :, None], axis=1)
+        has_twice |= (operands[:, 1:] == operands[:, :-1]).all(axis=2).any(axis=1)
+        keys[:, columns] = operands
+    return keys, has_twice

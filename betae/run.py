@@ -1,0 +1,187 @@
+"""Run: a trained model with its folder, and everything that can be done with it.
+
+run = train(graph, TrainConfig(model=BetaConfig(dim=64)), "run")
+run.answerer().answer("?X . capital(France, ?X)")
+
+run = Run.open("run")
+run.evaluate(open_queries(run.graph, "test-queries"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from betae import parallel
+from betae.answering.answerer import Answerer
+from betae.answering.calibration import calibrate, read_calibration, write_calibration
+from betae.datasets.release_queries import open_queries
+from betae.errors import StoreError
+from betae.evaluation.evaluate import Evaluation, evaluate
+from betae.evaluation.report import read_evaluations, save_evaluation
+from betae.graph.edges import Edges
+from betae.graph.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.store import load_model
+from betae.querysets.query_set import QuerySet
+from betae.search.approximate import Index, Kind, build_index, typical_queries
+from betae.training.config import TrainConfig
+from betae.training.folder import RunFolder
+from betae.training.loop import Outcome, fit
+
+
+class Run:
+    """A run that has a model: open one with `Run.open`, or make one with `train`."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        graph: Path | str | None = None,
+        outcome: Outcome | None = None,
+    ):
+        self.folder = Path(folder)
+        self.outcome = outcome  # how training ended, if it was this program that trained
+        self._parts = RunFolder(folder)
+        self._moved_graph = graph
+
+    @classmethod
+    def open(cls, folder: Path | str, graph: Path | str | None = None) -> Run:
+        """Open a run; `graph` is the folder of its graph, if that has moved since training."""
+        run = cls(folder, graph)
+        run._parts.best_model()  # raises if there is none
+        return run
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    # ---- what it is ---------------------------------------------------------------------------
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The config that it was trained with."""
+        return self._parts.read_config()
+
+    @cached_property
+    def graph(self) -> KnowledgeGraph:
+        """The graph that it was trained on, with the edges that were added since."""
+        return self._parts.open_graph(self._moved_graph, may_have_grown=True)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was reported in training: a dictionary for every report and every validation."""
+        return self._parts.read_metrics()
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of the best model, or of the last one if none was validated."""
+        return self._parts.best_model()
+
+    def model(self) -> QueryModel:
+        """Return the best model, ready to score queries."""
+        return load_model(self.model_folder)
+
+    # ---- evaluation ---------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        queries: QuerySet | Path | str,
+        name: str | None = None,
+        *,
+        split: str = "test",
+        empty_queries: int = 1000,
+        progress: Callable[[str, int, int], None] = lambda *_: None,
+    ) -> Evaluation:
+        """Evaluate the model on a query set, and keep the result under a name.
+
+        A folder may hold a query set, or a release's pickles of a `split`; its name is the name of
+        the result unless another is given. `empty_queries` of each kind are sampled for the test of
+        queries without answers; `progress` is told what is being done, how much of it is done, and
+        how much there is.
+        """
+        graph = self._parts.open_graph(self._moved_graph)
+        if not isinstance(queries, QuerySet):
+            folder, queries = Path(queries), open_queries(graph, queries, split)
+            name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
+        evaluation = evaluate(
+            self.model(), graph, queries, empty_queries=empty_queries, progress=progress
+        )
+        if parallel.process_number() == 0:
+            save_evaluation(evaluation, self.folder, name or queries.split)
+        return evaluation
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The evaluations kept so far."""
+        return read_evaluations([self.folder])
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def answerer(
+        self,
+        edges: Edges = "train",
+        *,
+        use_index: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Answerer:
+        """Return what answers questions; the first time, fit the probabilities.
+
+        `edges` says which edges of the graph count as known facts. `use_index` searches by the
+        index that `build_index` made, not exactly.
+        """
+        model = self.model()
+        calibration = read_calibration(self._parts.calibration, self.model_folder.name)
+        if calibration is None:
+            say("Fitting probabilities on validation queries, once")
+            calibration = calibrate(model, self.graph, model.table())
+            with suppress(StoreError):  # a read-only run is fitted again each time
+                write_calibration(calibration, self._parts.calibration, self.model_folder.name)
+        return Answerer(model, self.graph, calibration, edges, self.index if use_index else None)
+
+    @property
+    def index(self) -> Index:
+        """The approximate index of the entities that `build_index` made."""
+        return Index.open(self._parts.index, self.model_folder.name)
+
+    def build_index(
+        self, kind: Kind | None = None, say: Callable[[str], None] = lambda _: None
+    ) -> Index:
+        """Build an approximate index of the entities and keep it with the run."""
+        model = self.model()
+        queries = typical_queries(model, self.graph)
+        index = build_index(model, model.table(), queries, self.model_folder.name, kind, say)
+        index.save(self._parts.index)
+        return index
+
+
+def train(
+    graph: KnowledgeGraph,
+    config: TrainConfig,
+    folder: Path | str,
+    *,
+    queries: QuerySet | None = None,
+    valid: QuerySet | None = None,
+    minutes: float | None = None,
+    resume: bool = False,
+    report: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> Run:
+    """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
+
+    Training queries come from `queries`, else they are sampled on the fly; validation queries from
+    `valid`, else they are sampled from the validation edges. `minutes` limits the time (over all
+    sessions of a run that is resumed); the learning rate then falls with the time, not the steps.
+    `report` is told every line of the metrics.
+    """
+    outcome = fit(
+        graph,
+        config,
+        RunFolder(folder),
+        queries=queries,
+        valid=valid,
+        minutes=minutes,
+        resume=resume,
+        report=report,
+    )
+    return Run(folder, outcome=outcome)

@@ -1,0 +1,1 @@
+"""The nearest entities of a query: exactly, by an index, or in a vector database."""

@@ -1,0 +1,34 @@
+"""The nearest entities of a query, found exactly: all distances, a block at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from betae.models.base import QueryModel
+from betae.models.execute import Embedded, score_blocks
+
+Nearest = tuple[NDArray[np.float32], NDArray[np.int64]]  # distances and ids, (num_queries, k)
+
+
+def nearest(model: QueryModel, embedded: Embedded, table: torch.Tensor, k: int) -> Nearest:
+    """Return the distances and ids of the k nearest entities of each query, nearest first."""
+    with torch.no_grad():
+        k = min(k, len(table))
+        pieces = [_smallest(distances, k) for _, distances in score_blocks(model, embedded, table)]
+        distances, ids = (torch.cat(parts).cpu() for parts in zip(*pieces, strict=True))
+        return distances.float().numpy(), ids.numpy()
+
+
+def _smallest(distances: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k smallest of each row, ascending; ties at the cut are broken in any order."""
+    if k == distances.shape[1]:
+        return torch.sort(distances, dim=1, stable=True)
+    return torch.topk(distances, k, largest=False)
+
+
+def recall(found: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+    """Return the share of the true ids that were found, the mean over queries."""
+    shares = [np.isin(wanted, here).mean() for here, wanted in zip(found, truth, strict=True)]
+    return float(np.mean(shares))

@@ -1,0 +1,230 @@
+"""Batches: queries by structure, shared candidates, and which candidates are answers.
+
+Every stream of queries is a function of the seed and of its position, and so is what is drawn for a
+step: a run that goes on from a checkpoint sees the same batches as one that never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from queue import Queue
+from threading import Event, Thread
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from betae.errors import InvalidArgument
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.ragged import Ragged
+from betae.models.execute import Group
+from betae.querysets.sample import sample_empty
+from betae.training.config import TrainConfig
+from betae.training.streams import Position, Stream
+
+AHEAD = 4  # batches prepared while the trainer works
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step: B queries, C candidates."""
+
+    step: int
+    groups: list[Group]  # positions 0 .. B - 1, in order
+    candidates: Tensor  # (C,) entity ids, distinct
+    is_answer: Tensor  # (B, C)
+    positive: Tensor  # (B,): the column of an answer of each query
+    negatives: Tensor  # (B, negatives): columns that are no answers; margin loss only
+    weights: Tensor  # (B,): 1 / sqrt(4 + number of answers), with mean 1; margin loss only
+    num_answers: Tensor  # (B,): of each query, candidates or not
+    positions: dict[str, Position]  # of the streams, after this batch
+    num_entities: int  # of the graph
+
+    def __len__(self) -> int:
+        return len(self.positive)
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch with its tensors on a device; the executor moves the groups."""
+        names = ("candidates", "is_answer", "positive", "negatives", "weights", "num_answers")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+class EmptyQueries:
+    """Queries without answers in the training graph, of all structures of the mix in turn."""
+
+    POOL = 20_000  # of each structure
+
+    def __init__(self, graph: KnowledgeGraph, config: TrainConfig):
+        pools = [
+            sample_empty(graph, name, self.POOL, config.seed, "train") for name in config.structures
+        ]
+        self.pools, self.config = [pool for pool in pools if len(pool)], config
+
+    def add_to(self, batch: Batch) -> Batch:
+        """Return a batch with some of them at its end."""
+        number = round(self.config.empty * len(batch))
+        if not number or not self.pools:
+            return batch
+        pool = self.pools[batch.step % len(self.pools)]
+        generator = np.random.default_rng((self.config.seed, 2, batch.step))
+        symbols = torch.from_numpy(pool.symbols[generator.integers(len(pool), size=number)])
+        positions = torch.arange(len(batch), len(batch) + number)
+
+        def more(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor, tensor.new_zeros(number, *tensor.shape[1:])])
+
+        return replace(
+            batch,
+            groups=[*batch.groups, Group(pool.structure, symbols.long(), positions)],
+            is_answer=more(batch.is_answer),
+            positive=more(batch.positive),
+            negatives=more(batch.negatives),
+            weights=more(batch.weights),
+            num_answers=more(batch.num_answers),
+        )
+
+
+def make_batch(
+    step: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
+) -> Batch:
+    """Take queries for a step in the proportions of the mix, and draw its candidates."""
+    total = sum(config.structures.values())
+    groups, tables, start = [], [], 0
+    for name, share in config.structures.items():
+        # Rounding the running total, not each step, gives small shares their due.
+        due = config.batch_size * share / total
+        number = int(due * (step + 1)) - int(due * step)
+        if number == 0:
+            continue
+        symbols, answers = streams[name].take(number)
+        positions = torch.arange(start, start + number)
+        ids = torch.from_numpy(symbols).long()
+        groups.append(Group(streams[name].structure, ids, positions))
+        tables.append(answers)
+        start += number
+    answers = Ragged.concatenate(tables)
+    generator = np.random.default_rng((config.seed, 1, step))
+    chosen = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
+    negatives = np.empty((len(chosen), 0), dtype=np.int32)
+    if config.loss == "margin":
+        negatives = _draw_negatives(
+            answers,
+            generator.integers(num_entities, size=(len(chosen), 2 * config.negatives + 64)),
+            num_entities,
+        )[:, : config.negatives]
+        candidates = np.unique(np.concatenate([chosen, negatives.ravel()]))
+    elif config.candidates >= num_entities:
+        candidates = np.arange(num_entities)
+    else:
+        drawn = generator.choice(num_entities, config.candidates, replace=False)
+        candidates = np.unique(np.concatenate([chosen, drawn]))
+    weights = (4 + answers.lengths) ** -0.5
+    column = np.full(num_entities, -1, dtype=np.int32)
+    column[candidates] = np.arange(len(candidates))
+    return Batch(
+        step,
+        groups,
+        torch.from_numpy(candidates).long(),
+        torch.from_numpy(_mark_answers(answers.offsets, answers.values, column, len(candidates))),
+        torch.from_numpy(column[chosen]).long(),
+        torch.from_numpy(column[negatives]).long(),
+        torch.from_numpy((weights / weights.mean()).astype(np.float32)),
+        torch.from_numpy(answers.lengths),
+        {name: stream.position() for name, stream in streams.items()},
+        num_entities,
+    )
+
+
+@njit(nogil=True, cache=True)
+def _mark_answers(offsets, values, column, num_candidates):  # type: ignore[no-untyped-def]
+    """Return which candidates are answers of which query, (num_queries, num_candidates)."""
+    marks = np.zeros((len(offsets) - 1, num_candidates), dtype=np.bool_)
+    for row in range(len(offsets) - 1):
+        for i in range(offsets[row], offsets[row + 1]):
+            place = column[values[i]]
+            if place >= 0:
+                marks[row, place] = True
+    return marks
+
+
+def _draw_negatives(
+    answers: Ragged, drawn: NDArray[np.int64], num_entities: int
+) -> NDArray[np.int32]:
+    """Move the drawn entities that are no answers of their row to its front.
+
+    Where too few are left (a query with very many answers), they are repeated.
+    """
+    try:
+        kept: NDArray[np.int32] = _front_non_answers(
+            answers.offsets, answers.values, drawn, num_entities
+        )
+    except ValueError as error:
+        raise InvalidArgument(f"The margin loss needs negatives: {error}.") from error
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _front_non_answers(offsets, values, drawn, num_entities):  # type: ignore[no-untyped-def]
+    kept = np.empty(drawn.shape, dtype=np.int32)
+    for row in range(len(drawn)):
+        answers = values[offsets[row] : offsets[row + 1]]
+        count = 0
+        for entity in drawn[row]:
+            place = np.searchsorted(answers, entity)
+            if place == len(answers) or answers[place] != entity:
+                kept[row, count] = entity
+                count += 1
+        entity = 0
+        while count == 0 and entity < num_entities:  # nearly all are answers: take any that is not
+            place = np.searchsorted(answers, entity)
+            if place == len(answers) or answers[place] != entity:
+                kept[row, 0] = entity
+                count = 1
+            entity += 1
+        if count == 0:
+            raise ValueError("a query has every entity for an answer")
+        for i in range(count, drawn.shape[1]):
+            kept[row, i] = kept[row, i % count]
+    return kept
+
+
+def prepare_batches(
+    start: int,
+    streams: Mapping[str, Stream],
+    config: TrainConfig,
+    num_entities: int,
+    empty: EmptyQueries | None = None,
+) -> Generator[Batch]:
+    """Yield the batches of steps `start`, `start` + 1, …, made ahead by a thread."""
+    queue: Queue[Batch | BaseException] = Queue(AHEAD)
+    stop = Event()
+
+    def work() -> None:
+        try:
+            for step in range(start, config.steps):
+                batch = make_batch(step, streams, config, num_entities)
+                if empty is not None:
+                    batch = empty.add_to(batch)
+                if stop.is_set():
+                    return
+                queue.put(batch)
+        except BaseException as error:
+            queue.put(error)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        for _ in range(start, config.steps):
+            item = queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        while thread.is_alive():  # it may wait for room in the queue
+            while not queue.empty():
+                queue.get_nowait()
+            thread.join(timeout=0.01)

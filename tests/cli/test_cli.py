@@ -1,0 +1,238 @@
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from betae import KnowledgeGraph, cli, read_triples
+
+
+def run(*arguments):
+    """Run a command in this process; errors of betae come back as `exception`."""
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def run_main(monkeypatch, capsys, *arguments):
+    """Run `betae ...` as the console script does; return the exit code, stdout and stderr."""
+    monkeypatch.setattr(sys, "argv", ["betae", *map(str, arguments)])
+    with pytest.raises(SystemExit) as info:
+        cli.main()
+    captured = capsys.readouterr()
+    return info.value.code, captured.out, captured.err
+
+
+def run_process(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "betae", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+# ---- help ---------------------------------------------------------------------------------------
+
+
+def test_help_answers_at_once():
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = run_process("--help")
+        times.append(time.perf_counter() - start)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("demo", "ingest", "export", "info"))
+    assert min(times) < 1
+
+
+def test_the_command_line_loads_nothing_heavy():
+    heavy = ("torch", "numpy", "polars", "pyoxigraph", "scipy", "numba")
+    code = f"import betae.cli, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["demo", "ingest", "export", "info"])
+def test_every_command_has_help(command):
+    result = run(command, "-h")
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_version():
+    from betae import __version__
+
+    assert run("--version").output.strip() == f"betae {__version__}"
+
+
+# ---- the commands -------------------------------------------------------------------------------
+
+
+def test_ingest_info_export(toy_folder, toy_graph, tmp_path):
+    result = run(
+        "ingest", toy_folder / "train.tsv", "--valid", toy_folder / "valid.tsv",
+        "--test", toy_folder / "test.tsv", "--labels", toy_folder / "labels.tsv",
+        "--out", tmp_path / "graph",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "18 read" in flat(result.output)
+    assert "1 labels unused" in flat(result.output)
+    assert "duplicates" not in result.output
+    assert KnowledgeGraph.open(tmp_path / "graph").fingerprint == toy_graph.fingerprint
+
+    told = json.loads(run("info", tmp_path / "graph", "--json").stdout)
+    assert told["entities"] == 12
+    assert told["relations"] == 4
+    assert told["edges"] == {"train": 14, "valid": 2, "test": 2}
+    assert told["frequent_relations"] == {"lives_in": 6, "parent": 6, "friend": 3, "in": 3}
+    assert told["fingerprint"] == toy_graph.fingerprint
+    assert told["labelled"] is True
+
+    shown = flat(run("info", tmp_path / "graph").stdout)
+    for words in ("12 entities (with labels)", "4 relations", "14 edges in train", "lives_in"):
+        assert words in shown
+
+    for split, count in (("all", 18), ("train", 14), ("valid", 2), ("test", 2)):
+        file = tmp_path / f"{split}.csv"
+        assert run("export", tmp_path / "graph", file, "--split", split).exit_code == 0
+        assert len(read_triples(file).splits["train"]) == count
+
+
+def test_ingest_splits_by_fraction(write, tmp_path):
+    facts = write("facts.tsv", "".join(f"a{i}\tr\ta{j}\n" for i in range(10) for j in range(10)))
+    graphs = []
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        arguments = ["--valid", 0.1, "--test", "0.2", "--seed", seed, "--out", tmp_path / name]
+        assert run("ingest", facts, *arguments).exit_code == 0
+        graphs.append(KnowledgeGraph.open(tmp_path / name))
+    assert [len(part) for part in graphs[0].splits.values()] == [70, 10, 20]
+    assert graphs[0].fingerprint == graphs[1].fingerprint != graphs[2].fingerprint
+
+
+def test_ingest_tells_what_it_dropped(write, tmp_path):
+    rdf = write("facts.nt", '<x:a> <x:r> <x:b> .\n<x:a> <x:r> <x:b> .\n<x:a> <x:r> "1" .\n')
+    result = run("ingest", rdf, "--out", tmp_path / "graph")
+    assert "1 duplicates" in flat(result.output)
+    assert "1 literals skipped" in flat(result.output)
+
+
+def test_ingest_of_a_release(shared_data, tmp_path):
+    result = run("ingest", shared_data / "FB15k-237-betae", "--out", tmp_path / "graph")
+    assert result.exit_code == 0, result.output
+    told = json.loads(run("info", tmp_path / "graph", "--json").stdout)
+    assert (told["entities"], told["relations"]) == (14_505, 237)
+    assert told["edges"] == {"train": 272_115, "valid": 17_526, "test": 20_438}
+
+
+def test_ingest_overwrites_only_when_told(toy_store, write):
+    facts = write("facts.tsv", "a\tr\tb\n")
+    assert "already exists" in str(run("ingest", facts, "--out", toy_store).exception)
+    assert KnowledgeGraph.open(toy_store).num_entities == 12
+    assert run("ingest", facts, "--out", toy_store, "--overwrite").exit_code == 0
+    assert KnowledgeGraph.open(toy_store).num_entities == 2
+
+
+# ---- the demonstration --------------------------------------------------------------------------
+
+
+def test_the_demo_answers_its_question(tmp_path):
+    file = Path(__file__).parents[2] / "betae" / "datasets" / "world" / "train.tsv"
+    facts = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
+    european = {h for h, r, t in facts if (r, t) == ("located_in", "Europe")}
+    hosts = {t for h, r, t in facts if (h, r) == ("FIFA World Cup", "hosted")}
+    capitals = sorted({t for h, r, t in facts if r == "capital" and h in european - hosts})
+    hosting = {t for h, r, t in facts if r == "capital" and h in european & hosts}
+    assert len(capitals) > 15
+    assert hosting
+
+    done = run_process("demo", "--out", tmp_path / "demo", COLUMNS="1000")
+    assert done.returncode == 0, done.stderr
+    shown = next(line for line in done.stdout.splitlines() if capitals[-1] in line)
+    assert ", ".join(capitals) in flat(shown)
+    assert f"{len(capitals)} answers follow from the facts at hand:" in done.stdout
+    assert not any(capital in shown for capital in hosting)
+    for words in ("entities", "located_in", "hosted", str(len(european)), str(len(hosts))):
+        assert words in done.stdout
+    # The model finds answers whose facts were hidden, among the first of all entities.
+    predicted = [line for line in done.stdout.splitlines() if "true, but hidden" in line]
+    assert len(predicted) >= 3
+    assert sum(" located_in Europe " in line for line in predicted) >= 3  # the edge that was hidden
+    again = run_process("demo", "--out", tmp_path / "demo", COLUMNS="1000")
+    assert again.stdout == done.stdout  # the trained run is found again
+
+
+# ---- errors -------------------------------------------------------------------------------------
+
+
+def test_an_error_is_one_message_without_a_traceback(monkeypatch, capsys, write, tmp_path):
+    facts = write("facts.tsv", "a\tr\tb\na\tr\n")
+    arguments = ["ingest", facts, "--out", tmp_path / "graph"]
+    code, out, error = run_main(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "Traceback" not in error
+    assert flat(error).startswith("Error:")
+    assert re.search(r"line 2: 2 columns, 3 expected", flat(error))
+    assert out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["facts.tsv"]
+
+
+def test_an_error_in_a_process_exits_with_2(tmp_path):
+    done = run_process("info", tmp_path / "nowhere", COLUMNS="300")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.strip() == (
+        f"Error: {tmp_path / 'nowhere'} is not a betae graph: it has no manifest.json."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["export", "STORE", "out.csv", "--split", "half"], "train, valid, test or all"),
+        (["export", "STORE", "out.nt"], "cannot write '.nt'"),
+        (["ingest", "facts.tsv", "--valid", "1.5", "--out", "graph"], "fractions"),
+        (["ingest", "facts.tsv", "--valid", "nan", "--out", "graph"], "fractions"),
+        (["ingest", "facts.tsv", "--valid", "no.tsv", "--out", "graph"], "no such file"),
+        (["ingest", "no.tsv", "--out", "graph"], "no such file"),
+        (["ingest", ".", "--out", "graph"], "without id2ent.pkl"),
+        (["ingest", "facts.tsv"], "--out"),
+        (["ingest", "[bold].tsv", "--out", "graph"], "[bold].tsv"),
+        (["info", "odd[/name]"], "odd[/name]"),
+        (["fly"], "fly"),
+    ],
+    ids=str,
+)
+def test_errors_say_what_to_do(monkeypatch, capsys, toy_store, write, tmp_path, arguments, words):
+    write("facts.tsv", "a\tr\tb\n")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    filled = [toy_store if argument == "STORE" else argument for argument in arguments]
+    code, _, error = run_main(monkeypatch, capsys, *filled)
+    assert code == 2
+    assert words in flat(error)
+    assert "Traceback" not in error
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_odd_folder_names_are_shown_as_they_are(write, tmp_path):
+    facts = write("facts.tsv", "a\tr\tb\n")
+    target = tmp_path / "odd[/name]"
+    result = run("ingest", facts, "--out", target)
+    assert result.exit_code == 0, result.exception
+    assert "odd[/name]" in result.output.replace("\n", "")
+    assert "odd[/name]" in run("info", target).output.replace("\n", "")
+
+
+def test_a_long_path_is_not_broken(tmp_path):
+    """A path in a message can be copied, however narrow the terminal is taken to be."""
+    path = tmp_path / ("long name " * 12)
+    done = run_process("info", path, COLUMNS="80")
+    assert str(path) in done.stderr

@@ -1,0 +1,338 @@
+import polars as pl
+import pytest
+
+from betae import KnowledgeGraph, TripleError, read_triples
+from betae.graph.formats import read_labels, read_table
+
+X = "http://x.org/"
+FACTS = [("a", "knows", "b"), ("b", "knows", "c,d"), ("é", "likes", "日本")]
+ROWS = [tuple(X + name for name in fact) for fact in FACTS]
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+NTRIPLES = "".join(f"<{h}> <{r}> <{t}> .\n" for h, r, t in ROWS)
+TURTLE = f"""@prefix x: <{X}> .
+x:a x:knows x:b .   # a comment
+x:b x:knows <{X}c,d> .
+x:é x:likes x:日本 .
+"""
+RDF_XML = f"""<?xml version="1.0" encoding="utf-8"?>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:x="{X}">
+  <rdf:Description rdf:about="{X}a"><x:knows rdf:resource="{X}b"/></rdf:Description>
+  <rdf:Description rdf:about="{X}b"><x:knows rdf:resource="{X}c,d"/></rdf:Description>
+  <rdf:Description rdf:about="{X}é"><x:likes rdf:resource="{X}日本"/></rdf:Description>
+</rdf:RDF>
+"""
+JSON_LD = f"""[
+  {{"@id": "{X}a", "{X}knows": {{"@id": "{X}b"}}}},
+  {{"@id": "{X}b", "{X}knows": {{"@id": "{X}c,d"}}}},
+  {{"@id": "{X}é", "{X}likes": {{"@id": "{X}日本"}}}}
+]"""
+TSV = "".join("\t".join(row) + "\n" for row in ROWS)
+CSV = "".join(",".join(f'"{name}"' for name in row) + "\n" for row in ROWS)
+TEXTS = {
+    "facts.tsv": TSV,
+    "facts.txt": TSV,
+    "facts.csv": CSV,
+    "facts.nt": NTRIPLES,
+    "facts.nq": NTRIPLES.replace(" .\n", f" <{X}graph> .\n"),
+    "facts.ttl": TURTLE,
+    "facts.n3": TURTLE,
+    "facts.trig": TURTLE.replace("x:a x:knows", "x:graph { x:a x:knows", 1) + "}",
+    "facts.rdf": RDF_XML,
+    "facts.xml": RDF_XML,
+    "facts.jsonld": JSON_LD,
+}
+
+
+def graph_of(path):
+    return KnowledgeGraph.from_triples(read_triples(path))
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_format_gives_the_same_graph(write, name, gz):
+    graph = graph_of(write(name + gz, TEXTS[name]))
+    assert list(graph.entities) == sorted({X + n for h, _, t in FACTS for n in (h, t)})
+    assert graph.fingerprint == graph_of(write("plain.tsv", TSV)).fingerprint
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["head", "relation", "tail"],
+        ["Subject", "Predicate", "Object"],
+        ["one", "two", "three"],
+    ],
+)
+def test_parquet_gives_the_same_graph(write, tmp_path, columns):
+    path = tmp_path / "facts.parquet"
+    pl.DataFrame(ROWS, schema=columns, orient="row").write_parquet(path)
+    assert graph_of(path).fingerprint == graph_of(write("facts.tsv", TSV)).fingerprint
+
+
+def test_parquet_columns_are_found_by_name(tmp_path):
+    path = tmp_path / "facts.parquet"
+    pl.DataFrame({"t": ["b"], "score": [0.5], "r": ["knows"], "h": ["a"]}).write_parquet(path)
+    assert read_table(path).triples.rows() == [("a", "knows", "b")]
+
+
+def test_parquet_numbers_become_names(tmp_path):
+    path = tmp_path / "facts.parquet"
+    pl.DataFrame({"h": [1], "r": [2], "t": [3]}).write_parquet(path)
+    assert read_table(path).triples.rows() == [("1", "2", "3")]
+
+
+AB = [("a", "r", "b"), ("b", "r", "c")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("plain.tsv", "a\tr\tb\nb\tr\tc\n", AB),
+        ("no newline at the end.tsv", "a\tr\tb\nb\tr\tc", AB),
+        ("crlf.tsv", "a\tr\tb\r\nb\tr\tc\r\n", AB),
+        ("crlf.csv", "a,r,b\r\n\r\n# c\r\nb,r,c\r\n", AB),
+        ("bom.tsv", "\ufeffa\tr\tb\nb\tr\tc\n", AB),
+        ("bom.csv", '\ufeff"a",r,b\nb,r,c\n', AB),
+        ("bom and header.tsv", "\ufeffhead\trelation\ttail\na\tr\tb\nb\tr\tc\n", AB),
+        ("bom and comment.tsv", "\ufeff# c\na\tr\tb\nb\tr\tc\n", AB),
+        ("header.tsv", "head\trelation\ttail\na\tr\tb\nb\tr\tc\n", AB),
+        ("header.csv", '"Subject","Predicate","Object"\r\na,r,b\nb,r,c\n', AB),
+        ("short header.csv", "h,r,t\na,r,b\nb,r,c\n", AB),
+        ("comment, then header.tsv", "# c\n\ns\tp\to\na\tr\tb\nb\tr\tc\n", AB),
+        ("no second header.tsv", "a\tr\tb\nh\tr\tt\n", [("a", "r", "b"), ("h", "r", "t")]),
+        ("comments.tsv", "# c\na\tr\tb\n#b\tr\tb\nb\tr\tc\n#", AB),
+        ("comments.csv", '# c, "\na,r,b\n# c\nb,r,c\n', AB),
+        ("blank lines.tsv", "\n\na\tr\tb\n\nb\tr\tc\n\n", AB),
+        ("whitespace.tsv", "  \n \t\t\na\tr\tb\n   \nb\tr\tc\n \n", AB),
+        ("whitespace.csv", "  \na,r,b\n   \n\nb,r,c\n", AB),
+        ("hash later.tsv", "a\tr\t#b\n", [("a", "r", "#b")]),
+        ("quoted hash.csv", '"#a",r,b\n', [("#a", "r", "b")]),
+        ("quotes stay.tsv", 'a"\tr\t"b\n"x\ty\tz"\n', [('a"', "r", '"b'), ('"x', "y", 'z"')]),
+        ("quotes.csv", '"a, b","r ""q""",c\n', [("a, b", 'r "q"', "c")]),
+        ("lines.csv", '"a\nb",r,"c\n\n#d"\nx,y,z\n', [("a\nb", "r", "c\n\n#d"), ("x", "y", "z")]),
+        ("blanks stay.tsv", " a\tr \t b \n", [(" a", "r ", " b ")]),
+        (
+            "unicode.tsv",
+            "Åsa\tvän\t🦊\nı\tr\tİ\u2028\n",
+            [("Åsa", "vän", "🦊"), ("ı", "r", "İ\u2028")],
+        ),
+        ("UPPER.TSV", "a\tr\tb\nb\tr\tc\n", AB),
+        ("zip.csv.gz", "h,r,t\r\n# c\na,r,b\n\nb,r,c\n", AB),
+    ],
+)
+def test_rows_are_read(write, name, text, expected):
+    assert read_table(write(name, text)).triples.rows() == expected
+
+
+def test_first_and_later_lines_are_treated_alike(write):
+    """Only a # in the first column makes a comment, on the first line as on any other."""
+    line = "  #a\tr\tb\n"
+    assert read_table(write("late.tsv", "x\ty\tz\n" + line)).triples.rows()[1:] == [
+        ("  #a", "r", "b")
+    ]
+    assert read_table(write("early.tsv", line + "x\ty\tz\n")).triples.rows()[:1] == [
+        ("  #a", "r", "b")
+    ]
+
+
+# ---- bad input: file, line, and what is wrong ---------------------------------------------------
+
+GOOD = "a\tr\tb\n" * 2000
+BAD = [
+    ("few.tsv", "a\tr\tb\na\tr\n", 2, "2 columns, 3 expected"),
+    ("one.tsv", "a r b\n", 1, "separated by tabs"),
+    ("many.tsv", "a\tr\tb\tc\n", 1, "4 columns"),
+    ("late few.tsv", GOOD + "a\tr\n" + GOOD, 2001, "2 columns"),
+    ("late many.tsv", GOOD + "a\tr\tb\tc\n" + GOOD, 2001, "4 columns"),
+    ("after blanks.tsv", "# c\n\n   \na\tr\tb\n\n# c\na\tr\n", 7, "2 columns"),
+    ("after header.csv", "h,r,t\na,r,b\na,r\n", 3, "separated by commas"),
+    ("few.csv.gz", "a,r,b\na,r\n", 2, "2 columns"),
+    ("many.csv", 'a,r,b\n"x\ny",r,b,c\n', 3, "4 columns"),
+    ("open quote.csv", 'a,r,b\na,"r,b\n', 2, "unexpected end"),
+    ("no head.tsv", "a\tr\tb\n\tr\tb\n", 2, "head is empty"),
+    ("no relation.tsv", GOOD + "a\t\tb\n", 2001, "relation is empty"),
+    ("no tail.csv", 'a,r,b\r\na,r,""\r\n', 2, "tail is empty"),
+    ("no tail.tsv", "a\tr\tb\r\na\tr\t\r\n", 2, "tail is empty"),
+    ("latin.tsv", b"a\tr\tb\nb\tr\t\xe9t\xe9\n", 2, "UTF-8"),
+    ("latin first.tsv", b"\xe9\tr\tb\n", 1, "UTF-8"),
+    ("latin late.csv", b"a,r,b\n" * 3000 + b"b,r,\xff\n", 3001, "UTF-8"),
+    ("latin.nt", b"<x:a> <x:r> <x:b> .\n<x:\xff> <x:r> <x:b> .\n", 2, "UTF-8"),
+    ("empty.tsv", "", None, "empty"),
+    ("empty.csv", "", None, "empty"),
+    ("empty.tsv.gz", "", None, "empty"),
+    ("empty.nt", "", None, "no edges"),
+    ("comments.tsv", "# c\n\n  \n# d\n", None, "empty"),
+    ("comments.ttl", "# c\n", None, "no edges"),
+    ("literals.nt", '<x:a> <x:r> "b" .\n', None, "no edges"),
+    ("header.tsv", "head\trelation\ttail\n", None, "empty"),
+    ("facts.xyz", "a\tr\tb\n", None, "unknown format '.xyz'"),
+    ("facts", "a\tr\tb\n", None, "unknown format"),
+    ("facts.xyz.gz", "a\tr\tb\n", None, "unknown format '.xyz'"),
+    ("bad.nt", "<x:a> <x:r> <x:b> .\n<x:a> <x:r> .\n", 2, "N-Triples"),
+    ("bad.nq", "<x:a> <x:r> <x:b> .\nnonsense\n", 2, "N-Quads"),
+    ("bad.ttl", "@prefix : <x:> .\n:a :r :b .\n:a r :b .\n", 3, "Turtle"),
+    ("bad.ttl.gz", "@prefix : <x:> .\n:a :r :b .\n:a r :b .\n", 3, "Turtle"),
+    ("bad.trig", "@prefix : <x:> .\n:g { :a :r }\n", 2, "TriG"),
+    ("bad.jsonld", '[\n{"@id": "x:a",\n!}]', 3, "JSON-LD"),
+    ("bad.rdf", RDF_XML.replace("x:likes", "y:likes"), None, "RDF/XML"),
+    ("fake.parquet", "a\tr\tb\n" * 9, None, "Parquet"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "line", "words"), BAD, ids=[bad[0] for bad in BAD])
+def test_bad_input_names_file_and_line_and_leaves_nothing(write, name, content, line, words):
+    from typer.testing import CliRunner
+
+    from betae.cli import app
+
+    path = write(name, content)
+    result = CliRunner().invoke(app, ["ingest", str(path), "--out", str(path.parent / "graph")])
+    error = result.exception
+    assert isinstance(error, TripleError), error
+    assert error.file == path
+    assert error.line == line
+    assert words in str(error)
+    assert str(error).startswith(str(path) + (f", line {line}: " if line else ": "))
+    assert [left.name for left in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("place", ["valid", "test", "labels"])
+def test_bad_input_is_found_in_every_file(write, place):
+    facts, bad = write("facts.tsv", "a\tr\tb\n"), write("bad.tsv", "a\tb\tc\td\n")
+    with pytest.raises(TripleError, match="4 columns") as info:
+        read_triples(facts, **{place: bad})
+    assert (info.value.file, info.value.line) == (bad, 1)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for arguments in ({}, {"labels": tmp_path / "no.tsv"}):
+        with pytest.raises(TripleError, match=r"no\.tsv: there is no such file"):
+            read_triples(tmp_path / "no.tsv", **arguments)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.99])
+@pytest.mark.parametrize("name", ["facts.tsv.gz", "facts.csv.gz", "facts.nt.gz"])
+def test_a_truncated_gzip_is_refused(write, name, keep):
+    separator = {"tsv": "\t", "csv": ",", "nt": "> <x:"}[name.split(".")[1]]
+    first, last = ("<x:", "> .\n") if "nt" in name else ("", "\n")
+    lines = [first + separator.join([f"a{i}", "r", f"b{i * i}"]) + last for i in range(5000)]
+    path = write(name, "".join(lines))
+    assert len(read_table(path).triples) == 5000
+    path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
+    with pytest.raises(TripleError, match="gzip file is truncated") as info:
+        read_triples(path)
+    assert info.value.file == path
+    if "nt" not in name:  # pyoxigraph reads ahead: there is no telling which line it was at
+        assert 1000 < info.value.line <= 5001
+
+
+@pytest.mark.parametrize(("name", "line"), [("facts.tsv", 1), ("facts.csv", 1), ("facts.nt", None)])
+def test_a_file_that_is_no_gzip_is_refused(write, name, line):
+    plain = write(name, TEXTS[name])
+    path = plain.rename(plain.with_name(name + ".gz"))
+    with pytest.raises(TripleError, match="not a sound gzip file") as info:
+        read_triples(path)
+    assert (info.value.file, info.value.line) == (path, line)
+
+
+def test_a_gzip_with_a_wrong_checksum_is_refused(write):
+    path = write("facts.tsv.gz", GOOD)
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(TripleError, match="gzip"):
+        read_triples(path)
+
+
+def test_parquet_must_have_three_columns_and_no_gaps(tmp_path):
+    path = tmp_path / "facts.parquet"
+    pl.DataFrame({"a": ["x"], "b": ["y"]}).write_parquet(path)
+    with pytest.raises(TripleError, match="its columns are a, b; head, relation, tail expected"):
+        read_table(path)
+    for gap in (None, ""):
+        pl.DataFrame({"h": ["x", gap], "r": ["y", "y"], "t": ["z", "z"]}).write_parquet(path)
+        with pytest.raises(TripleError, match="a name is empty") as info:
+            read_table(path)
+        assert info.value.line == 2
+    pl.DataFrame(schema={"h": pl.String, "r": pl.String, "t": pl.String}).write_parquet(path)
+    with pytest.raises(TripleError, match="empty"):
+        read_table(path)
+
+
+def test_a_truncated_parquet_is_refused(tmp_path):
+    path = tmp_path / "facts.parquet"
+    pl.DataFrame(ROWS, schema=["h", "r", "t"], orient="row").write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TripleError, match="not a sound Parquet file") as info:
+        read_table(path)
+    assert info.value.file == path
+
+
+# ---- labels, literals, blank nodes --------------------------------------------------------------
+
+
+def test_labels_of_a_two_column_file(write):
+    path = write("labels.tsv", '# c\na\tAlpha\n\na\tAgain\nb\tBeta, "B"\n')
+    assert read_labels(path) == {"a": "Alpha", "b": 'Beta, "B"'}
+    assert read_labels(write("labels.csv.gz", 'a,"Alpha, A"\n')) == {"a": "Alpha, A"}
+
+
+def test_labels_come_from_text_files_only(write):
+    with pytest.raises(TripleError, match="labels come as"):
+        read_labels(write("labels.nt", NTRIPLES))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (['"Eins"@de'], "Eins"),
+        (['"One"'], "One"),
+        (['"Eins"@de', '"One"@en'], "One"),
+        (['"One"@en', '"Eins"@de'], "One"),
+        (['"Eins"@de', '"One"'], "One"),
+        (['"One"', '"Uno"@en'], "One"),
+        (['"Eins"@de', '"Un"@fr'], "Eins"),
+    ],
+)
+def test_rdf_labels_prefer_english_and_untagged(write, given, expected):
+    labels = "".join(f"<x:a> <{RDFS}label> {label} .\n" for label in given)
+    table = read_table(write("facts.nt", "<x:a> <x:r> <x:b> .\n" + labels))
+    assert {name: label.text for name, label in table.labels.items()} == {"x:a": expected}
+    assert table.triples.rows() == [("x:a", "x:r", "x:b")]
+    assert table.literals_skipped == 0
+
+
+def test_rdf_labels_prefer_english_across_files(write):
+    english = write("en.nt", f'<x:a> <x:r> <x:b> .\n<x:a> <{RDFS}label> "One"@en .\n')
+    german = write("de.nt", f'<x:a> <x:r> <x:c> .\n<x:a> <{RDFS}label> "Eins"@de .\n')
+    assert read_triples(english, german).labels == {"x:a": "One"}
+    assert read_triples(german, english).labels == {"x:a": "One"}
+
+
+def test_a_label_file_wins_over_rdf_labels(write):
+    facts = write("facts.nt", f'<x:a> <x:r> <x:b> .\n<x:a> <{RDFS}label> "One" .\n')
+    triples = read_triples(facts, labels=write("labels.tsv", "x:a\tUno\nx:z\tNone\n"))
+    graph = KnowledgeGraph.from_triples(triples)
+    assert graph.entity_label(graph.entity_id("x:a")) == "Uno"
+    assert triples.report.labels_unused == 1
+
+
+def test_literals_are_skipped_and_counted(write):
+    text = NTRIPLES + f'<{X}a> <{X}age> "7" .\n<{X}a> <{X}name> "Ann"@en .\n'
+    triples = read_triples(write("facts.nt", text))
+    assert triples.report.literals_skipped == 2
+    assert triples.report.read == 3
+    assert triples.relations == [X + "knows", X + "likes"]
+
+
+def test_blank_nodes_of_one_file_are_one(write):
+    triples = read_triples(write("a.nt", "_:n <x:r> <x:a> .\n_:n <x:r> <x:b> .\n"))
+    assert len(triples.entities) == 3
+    assert sum(name.startswith("_:") for name in triples.entities) == 1
+
+
+@pytest.mark.parametrize("place", ["train", "valid", "test"])
+def test_blank_nodes_of_several_files_are_kept_apart(write, place):
+    one, two = write("one.nt", "_:n <x:r> <x:a> .\n"), write("two.nt", "_:n <x:r> <x:b> .\n")
+    triples = read_triples(one, two) if place == "train" else read_triples(one, **{place: two})
+    assert sum(name.startswith("_:") for name in triples.entities) == 2
