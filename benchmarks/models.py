@@ -18,7 +18,7 @@ from betae.models import BetaE
 from betae.models.divergence import entity_table
 from betae.models.execute import Group, embed_queries
 from betae.queries.ast import Entity, nodes
-from betae.queries.structures import STRUCTURES, TRAINING, is_open
+from betae.queries.structures import STRUCTURES, TRAINING, is_placeholder
 
 NUM_ENTITIES, NUM_RELATIONS = 14_505, 474
 
@@ -93,7 +93,7 @@ def benchmark_batch(model: BetaE, repeat: int) -> None:
                 generator=generator,
             )
             for node in nodes(STRUCTURES[name])
-            if is_open(node)
+            if is_placeholder(node)
         ]
         positions = torch.arange(start, start + size)
         groups.append(Group(STRUCTURES[name], torch.stack(columns, dim=1), positions))

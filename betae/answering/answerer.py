@@ -19,7 +19,7 @@ from betae.models.base import QueryModel
 from betae.models.execute import UnionForm, embed_queries
 from betae.queries.ast import Query
 from betae.queries.names import resolve, unresolve
-from betae.queries.read import read_query
+from betae.queries.read import as_query
 from betae.queries.structures import structure_of
 from betae.search.approximate import Index
 from betae.search.nearest import nearest
@@ -58,7 +58,7 @@ class Answerer:
         union: UnionForm = "DNF",
         explain: bool = False,
     ) -> Answers:
-        """Return the k best answers of a question: logic text, SPARQL, a file of it, or a tree.
+        """Return the k best answers to a question: logic text, SPARQL, or a tree.
 
         `status` keeps only the known or only the predicted ones, `threshold` only those at least as
         probable.
@@ -68,8 +68,7 @@ class Answerer:
             check_choice("status", status, ("known", "predicted"))
         if not 0 <= threshold <= 1:
             raise InvalidArgument(f"threshold is {threshold!r}; it must be from 0 to 1.")
-        tree = read_query(question) if isinstance(question, str) else question
-        query = resolve(tree, self.graph)
+        query = resolve(as_query(question), self.graph)
         structure_of(query)  # raises if it has placeholders
         known = answers(self.graph, query, self.edges)
         out = refuted(self.graph, query, self.edges)

@@ -152,10 +152,10 @@ def explain(
     from betae.cli.show import draw_tree, with_exact_answers
     from betae.graph.graph import KnowledgeGraph
     from betae.queries.names import resolve
-    from betae.queries.read import read_query
+    from betae.queries.read import read_query_or_file
     from betae.queries.rewrite import dnf_branches, explain_negation
 
-    tree = read_query(query)
+    tree = read_query_or_file(query)
     if graph is None:
         out.print(draw_tree(tree))
     else:

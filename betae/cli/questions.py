@@ -16,6 +16,7 @@ from betae.errors import InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
+    from betae.queries.ast import Query
 
 
 @app.command()
@@ -65,12 +66,17 @@ def answer(
 
     from betae.checks import check_choice
     from betae.cli.print_answers import print_answers
+    from betae.queries.read import read_query_or_file
     from betae.run import Run
 
     check_choice("--format", form, ("table", "jsonl", "csv"))
     if (question is None) == (queries is None):
         raise InvalidArgument("Give a question, or --queries with a file of them.")
-    lines = [("", question)] if question is not None else _read_lines(cast(str, queries))
+    lines: list[tuple[str, str | Query]] = (
+        [("", read_query_or_file(question))]
+        if question is not None
+        else [*_read_lines(cast(str, queries))]
+    )
     with err.status("Opening the run") as status:
         opened = Run.open(run, graph)
         answerer = opened.answerer(cast(Any, edges), use_index=use_index, say=status.update)

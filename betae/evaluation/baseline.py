@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from betae.evaluation.ranks import rank_rows
-from betae.exact.derivations import all_symbols, normal_form
+from betae.exact.derivations import normal_form
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import And, Or, Project, Query
+from betae.queries.structures import columns_of
 from betae.querysets.query_set import QueryBlock
 
 ROWS_AT_ONCE = 256
@@ -43,7 +44,7 @@ def tail_counts(graph: KnowledgeGraph) -> Callable[[NDArray[np.int32]], NDArray[
 def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> NDArray[np.float64]:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     counts = tail_counts(graph)
-    symbols = all_symbols(block.structure, block.symbols)
+    symbols = columns_of(block.structure).expand(block.symbols)
     last = [symbols[:, column] for column in _last_relations(normal_form(block.structure))]
     pieces = [np.empty(0)]
     for start in range(0, len(block), ROWS_AT_ONCE):

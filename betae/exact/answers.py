@@ -1,7 +1,7 @@
-"""Exact answers: the tree walked over the graph, with true set semantics.
+"""Exact answers: the tree walked over the graph by compiled loops, with true set semantics.
 
-`answers` is the obvious version for one query; `answers_batch` runs many on all cores through a
-compiled kernel and is tested against it. A complement is taken over all entities of the graph.
+A complement is taken over all entities of the graph. Queries of one structure are answered
+together, on all cores; `answers` and `answers_batch` bring any queries into that form.
 """
 
 from __future__ import annotations
@@ -11,65 +11,137 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from betae.errors import InvalidArgument
 from betae.graph.edges import Adjacency, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
-from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.queries.ast import MAX_ID, Entity, Not, Or, Project, Query
 from betae.queries.names import resolve
-from betae.queries.structures import structure_of
+from betae.queries.read import as_query
+from betae.queries.structures import columns_of, limits_of, structure_of
 
-CHUNK = 1024  # at most so many queries a thread takes at a time
+CHUNK = 1024  # the most queries that a thread takes at a time
 
-
-def answers(graph: KnowledgeGraph, query: Query, edges: Edges = "train") -> Ids:
-    """Return the ids of all entities that answer `query` on the edges of `edges`, ascending."""
-    adjacency, query = graph.adjacency(edges), resolve(query, graph)
-    structure_of(query)  # raises if it has placeholders
-
-    def walk(node: Query) -> NDArray[np.bool_]:
-        match node:
-            case Entity(name):
-                found = np.zeros(graph.num_entities, dtype=bool)
-                found[name] = True
-                return found
-            case Project(operand, relation):
-                return _image(adjacency, walk(operand), int(relation))
-            case Not(operand):
-                return ~walk(operand)
-            case And():
-                return reduce(np.logical_and, map(walk, node.operands))
-            case Or():
-                return reduce(np.logical_or, map(walk, node.operands))
-        raise AssertionError(node)
-
-    return np.flatnonzero(walk(query)).astype(np.int32)
+Result = TypeVar("Result")
 
 
-def _image(adjacency: Adjacency, heads: NDArray[np.bool_], relation: int) -> NDArray[np.bool_]:
-    """Mark where a relation leads from the marked heads."""
-    found = np.zeros_like(heads)
-    for head in np.flatnonzero(heads).tolist():
-        found[adjacency.neighbours(head, relation)] = True
-    return found
+def answers(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -> Ids:
+    """Return the ids of all entities that answer a query on these edges, ascending.
+
+    The query is a tree, logic text or SPARQL.
+    """
+    adjacency = graph.adjacency(edges)
+    structure, symbols = structure_of(resolve(as_query(query), graph))
+    return answers_of_structure(adjacency, structure, np.array([symbols], dtype=np.int32))[0]
 
 
-def refuted(graph: KnowledgeGraph, query: Query, edges: Edges = "train") -> Ids:
+def answers_batch(
+    graph: KnowledgeGraph, queries: Sequence[Query | str], edges: Edges = "train"
+) -> Ragged:
+    """Return the answers of many queries of any shapes; row i is `answers(graph, queries[i])`."""
+    if isinstance(queries, str | Query):
+        raise InvalidArgument("answers_batch takes a list of queries; for one, call answers.")
+    adjacency = graph.adjacency(edges)
+    groups: dict[Query, list[int]] = defaultdict(list)
+    symbols: list[tuple[int, ...]] = []
+    for number, query in enumerate(queries):
+        structure, row = structure_of(resolve(as_query(query), graph))
+        groups[structure].append(number)
+        symbols.append(row)
+    tables, order = [], []
+    for structure, numbers in groups.items():
+        matrix = np.array([symbols[number] for number in numbers], dtype=np.int32)
+        tables.append(answers_of_structure(adjacency, structure, matrix))
+        order.extend(numbers)
+    return Ragged.concatenate(tables).take(np.argsort(np.array(order, dtype=np.int64)))
+
+
+def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -> Ragged:
+    """Return the answers of queries of one structure, given by their symbols (n, num_symbols)."""
+    from betae.exact import kernels
+
+    return Ragged.concatenate(
+        _in_chunks(adjacency, structure, symbols, lambda *task: Ragged(*kernels.answer_rows(*task)))
+    )
+
+
+def count_answers(adjacency: Adjacency, structure: Query, symbols: Ids) -> NDArray[np.int64]:
+    """Return the number of answers of each query of one structure, (n,), without listing them."""
+    from betae.exact import kernels
+
+    counts = _in_chunks(adjacency, structure, symbols, kernels.count_rows)
+    return np.concatenate([np.empty(0, dtype=np.int64), *counts])
+
+
+def _in_chunks(
+    adjacency: Adjacency, structure: Query, symbols: Ids, run: Callable[..., Result]
+) -> list[Result]:
+    """Call `run(program, symbols, adjacency, scratch)` on chunks of the symbols, in threads."""
+    from betae.exact import kernels
+
+    check_symbols(structure, symbols, len(adjacency.head_offsets) - 1)
+    program = kernels.compile_program(structure)
+    arrays = kernels.AdjacencyArrays.of(adjacency)
+
+    def run_chunk(chunk: Ids) -> Result:
+        scratch = kernels.Scratch.of(program, arrays)
+        return run(program, np.ascontiguousarray(chunk, dtype=np.int32), arrays, scratch)
+
+    size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy
+    chunks = [symbols[start : start + size] for start in range(0, len(symbols), size)]
+    if len(chunks) < 2:
+        return [run_chunk(chunk) for chunk in chunks]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(run_chunk, chunks))
+
+
+def check_symbols(structure: Query, symbols: Ids, num_entities: int) -> None:
+    """Raise unless all ids, fixed in the structure or not, are safe in compiled loops.
+
+    Those look entities up without a check of their own. A relation may have any id: one that the
+    adjacency does not have leads nowhere.
+    """
+    columns = columns_of(structure)
+    num_symbols = columns.names.count(-1)
+    if symbols.ndim != 2 or symbols.shape[1] != num_symbols:
+        raise InvalidArgument(
+            f"The symbols are of shape {symbols.shape}; this structure takes (n, {num_symbols})."
+        )
+    limits = limits_of(columns.structure, num_entities, MAX_ID)
+    of_placeholders = iter(symbols.T)
+    for name, limit in zip(columns.names, limits.tolist(), strict=True):
+        ids = np.array([name]) if name >= 0 else next(of_placeholders)
+        if not len(ids) or (ids.min() >= 0 and ids.max() < limit):
+            continue
+        row = int(np.argmax((ids < 0) | (ids >= limit)))
+        where = "The structure" if name >= 0 else f"Row {row} of the symbols"
+        kind = "entity" if limit == num_entities else "relation"
+        raise InvalidArgument(f"{where} has the {kind} {ids[row]}; ids are 0 to {limit - 1:,}.")
+
+
+def refuted(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -> Ids:
     """Return the ids of all entities that no missing edge can make an answer, ascending.
 
-    More edges only add to what a projection gives, so what a negated part is sure to hold is ruled
-    out for good.
+    More edges only add to what a projection gives, so whatever a negated part is sure to hold is
+    ruled out for good.
     """
-    adjacency, query = graph.adjacency(edges), resolve(query, graph)
+    from betae.exact import kernels
+
+    adjacency = kernels.AdjacencyArrays.of(graph.adjacency(edges))
+    query = resolve(as_query(query), graph)
+    structure_of(query)  # raises if it has placeholders
 
     def surely(node: Query) -> NDArray[np.bool_]:
         """Mark what is in the set, whatever edges are added."""
         match node:
             case Project(operand, relation):
-                return _image(adjacency, surely(operand), int(relation))
+                marks: NDArray[np.bool_] = kernels.mark_tails(adjacency, surely(operand), relation)
+                return marks
             case Not(operand):
                 return ~possibly(operand)
         return combine(node, surely)
@@ -91,40 +163,3 @@ def refuted(graph: KnowledgeGraph, query: Query, edges: Edges = "train") -> Ids:
         return marks
 
     return np.flatnonzero(~possibly(query)).astype(np.int32)
-
-
-def answers_batch(
-    graph: KnowledgeGraph, queries: Sequence[Query], edges: Edges = "train"
-) -> Ragged:
-    """Return the answers of many queries of any shapes; row i is `answers(graph, queries[i])`."""
-    groups: dict[Query, list[int]] = defaultdict(list)
-    symbols: list[tuple[int, ...]] = []
-    for number, query in enumerate(queries):
-        structure, row = structure_of(resolve(query, graph))
-        groups[structure].append(number)
-        symbols.append(row)
-    tables, order = [], []
-    for structure, numbers in groups.items():
-        matrix = np.array([symbols[number] for number in numbers], dtype=np.int32)
-        tables.append(answers_of_structure(graph.adjacency(edges), structure, matrix))
-        order.extend(numbers)
-    return Ragged.concatenate(tables).take(np.argsort(np.array(order, dtype=np.int64)))
-
-
-def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -> Ragged:
-    """Return the answers of queries of one structure, given by their symbols (n, num_symbols)."""
-    from betae.exact import kernels
-
-    program = kernels.compile_program(structure)
-    edges = kernels.AdjacencyArrays.of(adjacency)
-
-    def run(chunk: Ids) -> Ragged:
-        scratch = kernels.Scratch.of(program, edges)
-        return Ragged(*kernels.answer_rows(program, np.ascontiguousarray(chunk), edges, scratch))
-
-    size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy
-    chunks = [symbols[start : start + size] for start in range(0, len(symbols), size)]
-    if len(chunks) < 2:
-        return Ragged.concatenate([run(chunk) for chunk in chunks])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return Ragged.concatenate(list(pool.map(run, chunks)))

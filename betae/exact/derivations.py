@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from betae.errors import InvalidArgument
+from betae.exact.answers import check_symbols
 from betae.exact.kernels import (
     ENTITY,
     FIXED,
@@ -29,7 +31,7 @@ from betae.graph.edges import Adjacency, Ids
 from betae.graph.ragged import Ragged
 from betae.queries.ast import Entity, Not, Or, Project, Query
 from betae.queries.rewrite import to_dnf
-from betae.queries.structures import fill, open_columns
+from betae.queries.structures import columns_of, fill
 
 ABSENT = 255  # the cost of what is no member
 AT_ONCE = 256  # queries that a thread takes
@@ -37,8 +39,8 @@ AT_ONCE = 256  # queries that a thread takes
 
 def normal_form(structure: Query) -> Query:
     """Return the disjunctive normal form of a structure, with columns of symbols for its names."""
-    opened, columns = open_columns(structure)
-    return to_dnf(fill(opened, range(len(columns))))
+    columns = columns_of(structure)
+    return to_dnf(fill(columns.structure, range(len(columns.names))))
 
 
 def num_edges(structure: Query) -> int:
@@ -56,18 +58,6 @@ def num_edges(structure: Query) -> int:
     return max(map(count, form.operands if isinstance(form, Or) else (form,)))
 
 
-def all_symbols(structure: Query, symbols: Ids) -> Ids:
-    """Return the symbols of some queries, and those fixed in their structure, as columns."""
-    _, columns = open_columns(structure)
-    return np.stack(
-        [
-            np.full(len(symbols), name, np.int32) if is_fixed else symbols[:, name]
-            for is_fixed, name in columns
-        ],
-        axis=1,
-    )
-
-
 def missing_edges(
     smaller: Adjacency, larger: Adjacency, structure: Query, symbols: Ids, answers: Ragged
 ) -> NDArray[np.int64]:
@@ -76,8 +66,11 @@ def missing_edges(
     Row i of `answers` holds answers, on the larger graph, of the query that row i of `symbols`
     makes of the structure; the result is as long as `answers.values`.
     """
+    num_entities = len(larger.head_offsets) - 1
+    check_symbols(structure, symbols, num_entities)
+    _check_answers(answers, len(symbols), num_entities)
     is_missing, edges = _is_missing(smaller, larger), AdjacencyArrays.of(larger)
-    symbols = all_symbols(structure, symbols)
+    symbols = columns_of(structure).expand(symbols)
     # In normal form complements are of conjuncts only, so that none hides a cost.
     program = compile_program(normal_form(structure))
     costs = np.empty(len(answers.values), dtype=np.int64)
@@ -90,6 +83,20 @@ def missing_edges(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run, range(0, len(symbols), AT_ONCE)))
     return costs
+
+
+def _check_answers(answers: Ragged, num_queries: int, num_entities: int) -> None:
+    """Raise unless every query has a row of answers, and every answer is an entity."""
+    if len(answers) != num_queries:
+        raise InvalidArgument(
+            f"There are {num_queries} queries and {len(answers)} rows of answers."
+        )
+    is_wrong = (answers.values < 0) | (answers.values >= num_entities)
+    if is_wrong.any():
+        wrong = answers.values[is_wrong][0]
+        raise InvalidArgument(
+            f"The answer {wrong} is no entity; ids are 0 to {num_entities - 1:,}."
+        )
 
 
 def _is_missing(smaller: Adjacency, larger: Adjacency) -> NDArray[np.bool_]:

@@ -3,8 +3,8 @@
 A structure becomes a postfix program, a list of (operation, argument). Its sets live in numbered
 slots, each a list of distinct ids with a flag that says "all but these", so that a complement costs
 nothing. `seen[id] == stamp` marks an id as met in the current step (`members`, as belonging to its
-input): a new stamp clears all marks.
-Everything releases the GIL; a thread brings its own Scratch.
+input): a new stamp clears all marks. Everything releases the GIL; each thread has its own Scratch.
+Nothing here checks that ids are in range: `answers.check_symbols` does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AdjacencyArrays(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What one thread writes on while it runs a program."""
+    """Working memory of one thread that runs a program."""
 
     ids: Ids  # (num_slots + 1, num_entities): the lists; the last one is spare
     slots: NDArray[np.int64]  # (num_slots + 1,): which list a slot uses
@@ -299,3 +299,30 @@ def answer_rows(program, symbols, adjacency, scratch):  # type: ignore[no-untype
         values = make_room(values, offsets[row], num_answers(scratch))
         offsets[row + 1] = write_answers(scratch, values, offsets[row])
     return offsets, values[: offsets[-1]].copy()
+
+
+@njit(nogil=True, cache=True)
+def count_rows(program, symbols, adjacency, scratch):  # type: ignore[no-untyped-def]
+    """Count the answers of every row of symbols, without writing them down."""
+    counts = np.empty(len(symbols), dtype=np.int64)
+    for row in range(len(symbols)):
+        run_program(program, symbols[row], adjacency, scratch)
+        counts[row] = num_answers(scratch)
+    return counts
+
+
+# ---- sets as marks ----------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def mark_tails(adjacency, heads, relation):  # type: ignore[no-untyped-def]
+    """Mark where a relation leads from the marked heads: (num_entities,) -> (num_entities,)."""
+    marks = np.zeros(len(heads), dtype=np.bool_)
+    if relation + 1 < len(adjacency.relation_offsets):
+        first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
+        for i in range(first, last):
+            if heads[adjacency.relation_heads[i]]:
+                pair = adjacency.relation_pairs[i]
+                for j in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):
+                    marks[adjacency.tails[j]] = True
+    return marks

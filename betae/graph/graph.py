@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from betae.checks import check_choice
 from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
 from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Packing, Split, distinct
 from betae.graph.names import Names
@@ -132,6 +133,7 @@ class KnowledgeGraph:
 
     def adjacency(self, edges: Edges = "train") -> Adjacency:
         """Return the edges of train, train+valid or all, with their inverses."""
+        check_choice("edges", edges, EDGES)
         choices = list(EDGES)
         for candidate in reversed(choices[: choices.index(edges) + 1]):
             if candidate in self._adjacencies:

@@ -21,7 +21,7 @@ from betae.errors import InvalidArgument
 from betae.models.base import QueryModel
 from betae.queries.ast import And, Entity, Not, Project, Query
 from betae.queries.rewrite import dnf_branches, to_de_morgan
-from betae.queries.structures import fill, num_symbols, open_columns, structure_of
+from betae.queries.structures import columns_of, fill, num_symbols, structure_of
 
 UnionForm = Literal["DNF", "DM"]
 SCORES_AT_ONCE = 2**25  # numbers in a block of distances: 128 MiB in float32
@@ -175,14 +175,11 @@ def _as_groups(queries: Sequence[Query] | Sequence[Group]) -> list[Group]:
 
 def _opened(group: Group) -> Group:
     """Turn names that are fixed in the structure into symbols, so that plans see only columns."""
-    structure, columns = open_columns(group.structure)
-    if structure is group.structure:
+    columns = columns_of(group.structure)
+    if len(columns.names) == group.symbols.shape[1]:
         return group
-    symbols = [
-        torch.full_like(group.positions, name) if is_fixed else group.symbols[:, name]
-        for is_fixed, name in columns
-    ]
-    return Group(structure, torch.stack(symbols, dim=1), group.positions)
+    symbols = torch.from_numpy(columns.expand(group.symbols.cpu().numpy()))
+    return Group(columns.structure, symbols.to(group.symbols), group.positions)
 
 
 def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Tensor]]:

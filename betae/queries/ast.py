@@ -7,23 +7,39 @@
 
 A tree denotes a set of entities. Names may be strings, for people, or ids, for machines;
 `resolve` and `unresolve` lead from one to the other on a graph. The inverse of relation `r` is
-`~r` as a string and `r ^ 1` as an id. Trees are immutable, hashable and comparable.
+`~r` as a string and `r ^ 1` as an id. Trees are immutable, hashable and comparable, and at most
+MAX_DEPTH operators deep, so that functions may recurse over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
-from betae.errors import InvalidArgument
+import numpy as np
+
+from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.graph.graph import INVERSE
 
 Name = str | int
 PLACEHOLDER = "_"  # in a structure: any entity, any relation
+MAX_ID = 2**31 - 1  # ids are stored as int32
+MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 per level of a tree
 
 
 class Query:
     """A node of the tree; its operators build larger trees."""
+
+    depth: int = 0  # the most operators on a path from this node to a leaf
+
+    # With __getitem__ alone, Python would take a query for an endless sequence.
+    __iter__ = None
+    __contains__ = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("A query has no truth value: use & | ~ instead of `and`, `or`, `not`.")
 
     def __and__(self, other: Query) -> And:
         return And(self, other)
@@ -60,6 +76,10 @@ class Entity(Query):
 
     name: Name
 
+    def __post_init__(self) -> None:
+        if type(self.name) is not str:  # the usual case, checked fast
+            object.__setattr__(self, "name", _checked_name(self.name, "entity"))
+
     __str__ = Query.__str__
 
 
@@ -69,6 +89,11 @@ class Project(Query):
 
     operand: Query
     relation: Name
+
+    def __post_init__(self) -> None:
+        _set_depth(self, self.operand)
+        if type(self.relation) is not str:
+            object.__setattr__(self, "relation", _checked_name(self.relation, "relation"))
 
     __str__ = Query.__str__
 
@@ -89,6 +114,9 @@ class Not(Query):
 
     operand: Query
 
+    def __post_init__(self) -> None:
+        _set_depth(self, self.operand)
+
     __str__ = Query.__str__
 
     @property
@@ -104,7 +132,7 @@ class Not(Query):
 
 @dataclass(frozen=True, init=False)
 class _Nary(Query):
-    """A node over two or more operands; one of the same kind inside is taken apart."""
+    """A node over two or more operands; an operand of the same kind is merged into it."""
 
     parts: tuple[Query, ...]
 
@@ -114,6 +142,7 @@ class _Nary(Query):
             flat.extend(operand.operands if type(operand) is type(self) else (operand,))
         if len(flat) < 2:
             raise InvalidArgument(f"{type(self).__name__} takes two or more queries.")
+        _set_depth(self, *flat)
         object.__setattr__(self, "parts", tuple(flat))
 
     def __repr__(self) -> str:
@@ -123,11 +152,11 @@ class _Nary(Query):
 
     @property
     def operands(self) -> tuple[Query, ...]:
-        """Two or more."""
+        """The two or more operands."""
         return self.parts
 
     def with_operands(self, *operands: Query) -> Query:
-        """Return the same node over others; over one, that one itself."""
+        """Return the same node over other operands; over a single one, that operand itself."""
         return type(self)(*operands) if len(operands) > 1 else operands[0]
 
 
@@ -137,6 +166,40 @@ class And(_Nary):
 
 class Or(_Nary):
     """The entities that are in some operand."""
+
+
+def _checked_name(name: Any, kind: str) -> Name:
+    """Return a name as a plain str or int; NumPy's integers are ids too."""
+    if isinstance(name, str):
+        return str(name)
+    if isinstance(name, int | np.integer) and not isinstance(name, bool) and 0 <= name <= MAX_ID:
+        return int(name)
+    raise InvalidArgument(
+        f"{name!r} is no {kind}: give its name, a str, or its id, an int from 0 to {MAX_ID:,}."
+    )
+
+
+def _set_depth(node: Query, *operands: Any) -> None:
+    """Set how deep a new node is; raise if an operand is no query, or it gets too deep."""
+    depth = 0
+    for operand in operands:
+        if not isinstance(operand, Query):
+            raise InvalidArgument(
+                f"{type(node).__name__} takes queries, not {operand!r}: write Entity(name) or "
+                "parse(text)."
+            )
+        depth = max(depth, operand.depth)
+    if depth >= MAX_DEPTH:
+        raise too_deep()
+    object.__setattr__(node, "depth", depth + 1)
+
+
+def too_deep() -> UnsupportedQuery:
+    """Return the error for a query that exceeds MAX_DEPTH."""
+    return UnsupportedQuery(
+        f"This query is more than {MAX_DEPTH} operators deep: ask for a part of it first, and "
+        "continue from its answers."
+    )
 
 
 def inverse(relation: Name) -> Name:
@@ -150,12 +213,14 @@ def inverse(relation: Name) -> Name:
 
 def rebuild(query: Query, change: Callable[[Query], Query]) -> Query:
     """Apply `change` to every node, from the leaves up."""
-    operands = [rebuild(operand, change) for operand in query.operands]
-    return change(query.with_operands(*operands))
+    return change(query.with_operands(*map(rebuild, query.operands, repeat(change))))
 
 
 def nodes(query: Query) -> Iterator[Query]:
-    """Yield every node, operands before the node that uses them."""
-    for operand in query.operands:
-        yield from nodes(operand)
-    yield query
+    """Return every node, operands before the node that uses them."""
+    found, waiting = [], [query]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting.extend(node.operands)
+    return reversed(found)

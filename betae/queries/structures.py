@@ -8,11 +8,28 @@ matrix of symbols, (num_queries, num_symbols), with no Python object per query.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
+import numpy as np
+
 from betae.errors import InvalidArgument
-from betae.queries.ast import PLACEHOLDER, And, Entity, Not, Or, Project, Query, nodes
+from betae.graph.edges import Ids
+from betae.queries.ast import (
+    MAX_DEPTH,
+    PLACEHOLDER,
+    And,
+    Entity,
+    Not,
+    Or,
+    Project,
+    Query,
+    nodes,
+    rebuild,
+    too_deep,
+)
 
 _1p = Entity(PLACEHOLDER)[PLACEHOLDER]
 _2p = _1p[PLACEHOLDER]
@@ -47,7 +64,7 @@ def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
     symbols: list[int] = []
 
     def strip(node: Query) -> Query:
-        operands = [strip(operand) for operand in node.operands]
+        operands = list(map(strip, node.operands))
         if isinstance(node, Entity):
             symbols.append(_id(node.name))
             return Entity(PLACEHOLDER)
@@ -71,8 +88,8 @@ def fill(structure: Query, symbols: Sequence[int]) -> Query:
     left = iter(symbols)
 
     def filled(node: Query) -> Query:
-        operands = [filled(operand) for operand in node.operands]
-        if not is_open(node):
+        operands = list(map(filled, node.operands))
+        if not is_placeholder(node):
             return node.with_operands(*operands)
         symbol = int(next(left))
         return Project(operands[0], symbol) if operands else Entity(symbol)
@@ -80,20 +97,50 @@ def fill(structure: Query, symbols: Sequence[int]) -> Query:
     return filled(structure)
 
 
-@cache
-def open_columns(structure: Query) -> tuple[Query, tuple[tuple[bool, int], ...]]:
-    """Turn names that are fixed in a structure into placeholders.
+@dataclass(frozen=True)
+class Columns:
+    """The ids of many queries as columns, those that are fixed in their structure included."""
 
-    Returns the structure itself if there are none, else one without; and, for each of its symbols,
-    whether it is fixed, and the id if it is, or the column of the old symbols if not.
-    """
-    size = num_symbols(structure)
-    opened, tagged = structure_of(fill(structure, range(-1, -1 - size, -1)))  # column i is -1 - i
-    columns = tuple((tag >= 0, tag if tag >= 0 else -1 - tag) for tag in tagged)
-    return (structure if len(columns) == size else opened), columns
+    structure: Query  # with a placeholder for every name
+    names: tuple[int, ...]  # of each column: the id that is fixed, or -1 for a placeholder
+
+    def expand(self, symbols: Ids) -> Ids:
+        """Add the fixed names to symbols: (n, num_symbols) -> (n, num_columns)."""
+        names = np.array(self.names, dtype=np.int32)
+        expanded = np.tile(names, (len(symbols), 1))
+        expanded[:, names < 0] = symbols
+        return expanded
 
 
-def is_open(node: Query) -> bool:
+@lru_cache(maxsize=4096)
+def columns_of(structure: Query) -> Columns:
+    """Return the columns of a structure in which some names may be fixed."""
+    names: list[int] = []
+
+    def to_placeholder(node: Query) -> Query:
+        match node:
+            case Entity(name):
+                names.append(-1 if name == PLACEHOLDER else _id(name))
+                return Entity(PLACEHOLDER)
+            case Project(operand, name):
+                names.append(-1 if name == PLACEHOLDER else _id(name))
+                return Project(operand, PLACEHOLDER)
+        return node
+
+    return Columns(rebuild(structure, to_placeholder), tuple(names))
+
+
+def limits_of(structure: Query, num_entities: int, num_relations: int) -> Ids:
+    """Return the number of ids to choose from for each symbol of a structure, (num_symbols,)."""
+    limits = [
+        num_entities if isinstance(node, Entity) else num_relations
+        for node in nodes(structure)
+        if is_placeholder(node)
+    ]
+    return np.array(limits, dtype=np.int32)
+
+
+def is_placeholder(node: Query) -> bool:
     """Tell whether a node itself, not its operands, is a placeholder."""
     return (isinstance(node, Entity) and node.name == PLACEHOLDER) or (
         isinstance(node, Project) and node.relation == PLACEHOLDER
@@ -102,7 +149,7 @@ def is_open(node: Query) -> bool:
 
 def num_symbols(structure: Query) -> int:
     """Return how many symbols fill a structure."""
-    return sum(map(is_open, nodes(structure)))
+    return sum(map(is_placeholder, nodes(structure)))
 
 
 def name_of(structure: Query) -> str:
@@ -126,22 +173,24 @@ _UNION, _COMPLEMENT = (-1, "u"), (-2, "n")
 def from_tuple(nested: Any) -> Query:
     """Read the release's nested tuples, of ids or of the letters e, r, u and n."""
     try:
-        return _from_tuple(nested)
+        return _from_tuple(nested, 0)
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidArgument(f"{nested!r} is not a query of the BetaE release.") from error
 
 
-def _from_tuple(nested: Any) -> Query:
+def _from_tuple(nested: Any, depth: int) -> Query:
+    if depth > MAX_DEPTH:
+        raise too_deep()
     if not isinstance(nested, tuple):
         return Entity(PLACEHOLDER if nested == "e" else int(nested))
     *first, last = nested
     # Another branch, such as (e, (r,)) or a bare entity; the steps of a path are no tuples.
     if not isinstance(last, tuple) or any(isinstance(step, tuple) for step in last):
-        return And(*map(_from_tuple, nested))
+        return And(*map(_from_tuple, nested, repeat(depth + 1)))
     if last[0] in _UNION:
-        return Or(*map(_from_tuple, first))
+        return Or(*map(_from_tuple, first, repeat(depth + 1)))
     (start,) = first
-    query = _from_tuple(start)
+    query = _from_tuple(start, depth + len(last))
     for step in last:
         if step in _COMPLEMENT:
             query = Not(query)
@@ -169,4 +218,4 @@ def to_tuple(query: Query) -> Any:
 
 
 def _is_filled(query: Query) -> bool:
-    return not any(map(is_open, nodes(query)))
+    return not any(map(is_placeholder, nodes(query)))

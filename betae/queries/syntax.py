@@ -14,13 +14,14 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
-from betae.queries.ast import And, Entity, Name, Not, Or, Project, Query, inverse
+from betae.queries.ast import And, Entity, Name, Not, Or, Project, Query, inverse, too_deep
 from betae.queries.formula import (
+    MAX_NESTING,
     Atom,
     Conjunction,
     Disjunction,
@@ -87,7 +88,7 @@ def parse(text: str) -> Query:
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(error, text) from None
     target, formula = tree.children
-    return to_tree(_formula(formula), _variable(target))  # type: ignore[arg-type]
+    return to_tree(_formula(formula, 0), _variable(target))  # type: ignore[arg-type]
 
 
 @cache
@@ -120,17 +121,20 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
     return QuerySyntaxError(f"Unexpected {found}.{hint}", text, position)
 
 
-def _formula(tree: Any) -> Formula:
+def _formula(tree: Any, nesting: int) -> Formula:
+    if nesting > MAX_NESTING:
+        raise too_deep()
     parts = tree.children
     match tree.data:
         case "disjunction":
-            return Disjunction(tuple(map(_formula, parts)))
+            return Disjunction(tuple(map(_formula, parts, repeat(nesting + 1))))
         case "conjunction":
-            return Conjunction(tuple(map(_formula, parts)))
+            return Conjunction(tuple(map(_formula, parts, repeat(nesting + 1))))
         case "negation":
-            return Negation(_formula(parts[0]))
+            return Negation(_formula(parts[0], nesting + 1))
         case "exists":
-            return Exists(tuple(map(_variable, parts[:-1])), _formula(parts[-1]))
+            variables = tuple(map(_variable, parts[:-1]))
+            return Exists(variables, _formula(parts[-1], nesting + 1))
         case "equals":
             return _equals(*map(_term, parts))
         case "atom":

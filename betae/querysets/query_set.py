@@ -21,13 +21,8 @@ from betae.errors import InvalidArgument
 from betae.graph.edges import Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
-from betae.queries.ast import Entity, Query, nodes
-from betae.queries.structures import (
-    fill,
-    is_open,
-    num_symbols,
-    open_columns,
-)
+from betae.queries.ast import Query
+from betae.queries.structures import columns_of, fill, limits_of, num_symbols
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
 FORMAT_VERSION = 1
@@ -85,16 +80,9 @@ class QuerySet:
         """Return the queries whose names and answers have ids below these numbers."""
         blocks = {}
         for name, block in self.blocks.items():
-            opened, columns = open_columns(block.structure)
-            limits = [
-                num_entities if isinstance(node, Entity) else num_relations
-                for node in nodes(opened)
-                if is_open(node)
-            ]
-            is_within = np.ones(len(block), dtype=bool)
-            for (is_fixed, name_or_column), limit in zip(columns, limits, strict=True):
-                ids = name_or_column if is_fixed else block.symbols[:, name_or_column]
-                is_within &= ids < limit
+            columns = columns_of(block.structure)
+            limits = limits_of(columns.structure, num_entities, num_relations)
+            is_within = np.all(columns.expand(block.symbols) < limits, axis=1)
             for answers in (block.easy, block.hard):
                 owners = np.repeat(np.arange(len(block)), answers.lengths)
                 is_within[owners[answers.values >= num_entities]] = False

@@ -35,7 +35,7 @@ from betae.queries.structures import (
     NEGATION,
     STRUCTURES,
     TRAINING,
-    is_open,
+    is_placeholder,
     num_symbols,
 )
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
@@ -207,7 +207,7 @@ def sample_empty(
     limits = [
         graph.num_entities if isinstance(node, Entity) else graph.num_relations
         for node in nodes(structure)
-        if is_open(node)
+        if is_placeholder(node)
     ]
     found = np.empty((0, len(limits)), dtype=np.int32)
     for _ in range(100):

@@ -14,7 +14,7 @@ from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query
-from betae.queries.structures import STRUCTURES, is_open, num_symbols
+from betae.queries.structures import STRUCTURES, is_placeholder, num_symbols
 from betae.querysets import walks as compiled
 from betae.querysets.query_set import SET_EDGES
 
@@ -146,7 +146,7 @@ def _alike_operands(structure: Query) -> tuple[Ids, list[NDArray[np.int64]]]:
         match node:
             case Entity(name) | Project(_, name):
                 columns.append(len(names))
-                names.append(-1 if is_open(node) else int(name))
+                names.append(-1 if is_placeholder(node) else int(name))
                 opened = Project(shapes[0], PLACEHOLDER) if shapes else Entity(PLACEHOLDER)
                 return opened, columns
         return node.with_operands(*shapes), columns

@@ -115,14 +115,19 @@ def test_ranks_are_those_by_distance_among_all(toy_graph):
     assert [answer.rank for answer in known] == sorted(places[name] for name in ("bob", "cat"))
 
 
-def test_logic_text_sparql_tree_and_file_are_one(toy_graph, write):
+def test_logic_text_sparql_and_tree_are_one(toy_graph):
     answerer = untrained(toy_graph)
     sparql = "PREFIX : <> SELECT ?x WHERE { :ann :parent ?x }"
     tree = Entity("ann")["parent"]
-    forms = [CHILDREN, sparql, tree, resolve(tree, toy_graph), str(write("q.rq", sparql))]
+    forms = [CHILDREN, sparql, tree, resolve(tree, toy_graph)]
     results = [answerer.answer(form, explain=True) for form in forms]
     assert all(result == results[0] for result in results)
     assert results[0].query == str(tree)
+
+
+def test_a_question_is_never_read_from_disk(toy_graph, write):
+    with pytest.raises(InvalidArgument, match="not a query"):
+        untrained(toy_graph).answer(str(write("q.rq", CHILDREN)))
 
 
 @pytest.mark.parametrize("union", ["DNF", "DM"])

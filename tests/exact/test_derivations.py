@@ -12,7 +12,7 @@ from betae.exact import derivations
 from betae.exact.derivations import missing_edges, num_edges
 from betae.graph.ragged import Ragged
 from betae.queries.ast import And, Entity, Not, Or, Project, nodes
-from betae.queries.structures import STRUCTURES, fill, is_open, structure_of
+from betae.queries.structures import STRUCTURES, fill, is_placeholder, structure_of
 from betae.querysets.query_set import SET_EDGES, QueryBlock
 from betae.querysets.sample import sample_queries
 from tests.queries.oracle import edges_of, slow_answers
@@ -55,7 +55,7 @@ def random_block(graph, structure, split, seed, count=20):
     limits = [
         graph.num_entities if isinstance(node, Entity) else graph.num_relations
         for node in nodes(structure)
-        if is_open(node)
+        if is_placeholder(node)
     ]
     random = np.random.default_rng(seed)
     symbols = random.integers(limits, size=(count, len(limits)), dtype=np.int32)

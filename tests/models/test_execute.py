@@ -456,9 +456,7 @@ def test_nodes_carry_the_symbols_of_the_query():
     ("query", "message"),
     [
         (Entity(NUM_ENTITIES)[0], "no entity 12: the model has 0 to 11"),
-        (Entity(-1)[0], "no entity -1: the model has 0 to 11"),
         (Entity(0)[NUM_RELATIONS], "no relation 4: the model has 0 to 3"),
-        (Entity(0)[1][-2], "no relation -2: the model has 0 to 3"),
         (Entity(0)[1] & Entity(1)[2][9], "no relation 9: the model has 0 to 3"),
     ],
     ids=str,
@@ -470,6 +468,20 @@ def test_an_id_outside_the_table(name, query, message):
             score_queries(model, batch)
     with pytest.raises(InvalidArgument, match=message):
         embed_nodes(model, query)
+
+
+@models
+@pytest.mark.parametrize(
+    ("symbols", "message"),
+    [
+        ([-1, 0], "no entity -1: the model has 0 to 11"),
+        ([0, -2], "no relation -2: the model has 0 to 3"),
+    ],
+)
+def test_a_negative_id(name, symbols, message):
+    group = Group(STRUCTURES["1p"], torch.tensor([[0, 0], symbols]), torch.tensor([0, 1]))
+    with pytest.raises(InvalidArgument, match=message):
+        score_queries(make_model(name), [group])
 
 
 def test_the_last_ids_are_inside_the_table():

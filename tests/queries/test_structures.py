@@ -13,13 +13,14 @@ from betae.queries.structures import (
     NEGATION,
     STRUCTURES,
     TRAINING,
+    columns_of,
     fill,
     from_tuple,
     has_negation,
-    is_open,
+    is_placeholder,
+    limits_of,
     name_of,
     num_symbols,
-    open_columns,
     structure_of,
     to_tuple,
 )
@@ -57,7 +58,7 @@ def test_a_query_is_its_structure_filled_with_its_symbols(query):
     assert fill(structure, symbols) == query
     assert len(symbols) == num_symbols(structure)
     leaves_and_steps = [node for node in nodes(structure) if isinstance(node, Entity | Project)]
-    assert all(map(is_open, leaves_and_steps))
+    assert all(map(is_placeholder, leaves_and_steps))
     assert structure_of(fill(structure, range(len(symbols)))) == (
         structure,
         tuple(range(len(symbols))),
@@ -83,9 +84,32 @@ def test_fill_leaves_fixed_names_alone():
 )
 def test_fixed_names_as_columns(structure):
     symbols = range(7, 7 + num_symbols(structure))
-    opened, columns = open_columns(structure)
-    full = tuple(name if is_fixed else symbols[name] for is_fixed, name in columns)
-    assert structure_of(fill(structure, symbols)) == (opened, full)
+    columns = columns_of(structure)
+    assert num_symbols(columns.structure) == len(columns.names)
+    rows = [symbols, symbols[::-1]]
+    expanded = columns.expand(np.array(rows, dtype=np.int32))
+    assert expanded.dtype == np.int32
+    for row, full in zip(rows, expanded.tolist(), strict=True):
+        assert structure_of(fill(structure, row)) == (columns.structure, tuple(full))
+
+
+@pytest.mark.parametrize(
+    "structure", [Entity(7)["_"] & ~Entity("_")[3], Entity("_"), Entity(3)[4]], ids=str
+)
+def test_no_rows_have_columns_too(structure):
+    none = np.empty((0, num_symbols(structure)), dtype=np.int32)
+    columns = columns_of(structure)
+    assert columns.expand(none).shape == (0, len(columns.names))
+
+
+def test_columns_of_names_that_are_no_ids():
+    with pytest.raises(InvalidArgument, match="resolve"):
+        columns_of(Entity("Europe")["_"])
+
+
+def test_limits_are_those_of_entities_and_relations():
+    structure = (Entity("_")["_"] & ~Entity(7)["_"])[3]
+    assert limits_of(structure, 9, 4).tolist() == [9, 4, 4]
 
 
 @pytest.mark.parametrize("query", [Entity("Europe"), Entity(1)["borders"], Entity("_")["_"]])
