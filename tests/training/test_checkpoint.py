@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from betae.errors import InvalidArgument, StoreError
-from betae.models.store import load_model
+from betae.models.store import build_model, load_model
 from betae.training import loop
 from betae.training.checkpoint import Checkpoint, Progress
 from betae.training.folder import RunFolder
@@ -29,7 +29,7 @@ from tests.training.helpers import (
 def model_of(graph, seed=0):
     config = small_config()
     torch.manual_seed(seed)
-    return loop.build_model(config.model, graph.num_entities, graph.num_relations)
+    return build_model(config.model, graph.num_entities, graph.num_relations)
 
 
 def save(run, model, progress, graph):

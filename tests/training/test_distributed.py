@@ -77,7 +77,7 @@ def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, va
     done = torchrun("tests.training.two_processes", "dies", graph_folder, tmp_path / "run")
     assert done.returncode != 0
     assert "Another process of this run has ended" in done.stderr
-    assert "go on with --resume" in done.stderr
+    assert "resume from it with --resume" in done.stderr
     assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000040"
     config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
     reached = []
