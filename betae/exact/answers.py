@@ -6,15 +6,14 @@ compiled kernel and is tested against it. A complement is taken over all entitie
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
+from betae import parallel
 from betae.graph.edges import Adjacency, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
@@ -124,7 +123,4 @@ def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -
 
     size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy
     chunks = [symbols[start : start + size] for start in range(0, len(symbols), size)]
-    if len(chunks) < 2:
-        return Ragged.concatenate([run(chunk) for chunk in chunks])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return Ragged.concatenate(list(pool.map(run, chunks)))
+    return Ragged.concatenate(parallel.map_in_threads(run, chunks))

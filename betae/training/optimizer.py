@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from betae.models.base import QueryModel
-from betae.models.special import in_threads
+from betae.parallel import in_threads
 from betae.training.config import TrainConfig
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
