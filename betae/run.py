@@ -105,11 +105,12 @@ class Run:
         if not isinstance(queries, QuerySet):
             folder, queries = Path(queries), open_queries(graph, queries, split)
             name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
-        evaluation = evaluate(
-            self.model(), graph, queries, empty_queries=empty_queries, progress=progress
-        )
-        if parallel.process_number() == 0:
-            save_evaluation(evaluation, self.folder, name or queries.split)
+        with parallel.joined("Evaluate again."):
+            evaluation = evaluate(
+                self.model(), graph, queries, empty_queries=empty_queries, progress=progress
+            )
+            if parallel.process_number() == 0:
+                save_evaluation(evaluation, self.folder, name or queries.split)
         return evaluation
 
     @property

@@ -1,4 +1,4 @@
-"""What processes say to each other: nothing if there is one; the same to all if there are two.
+"""Threads that share work, and processes that talk: one has nothing to say, two hear the same.
 
 torchrun starts this very file in the tests: torchrun --nproc-per-node 2 -m tests.test_parallel OUT
 """
@@ -10,8 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import warnings
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -21,6 +26,179 @@ from betae.errors import ProcessLost, StoreError
 
 ROOT = Path(__file__).parents[1]
 ADVICE = "Put the kettle on."
+
+
+# ---- threads ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four(monkeypatch):
+    """Four threads, whatever this machine has."""
+    monkeypatch.setattr(parallel, "num_threads", lambda: 4)
+    monkeypatch.setattr(parallel.os, "cpu_count", lambda: 4)
+    parallel._pool.cache_clear()
+    yield
+    parallel._pool.cache_clear()
+
+
+def meet(barrier):
+    """Return only once as many threads are here as the barrier is for."""
+    barrier.wait(timeout=10)
+    return threading.current_thread().name
+
+
+@pytest.mark.usefixtures("four")
+def test_results_come_in_order():
+    def slowly(number):
+        time.sleep(0.002 * (number % 3))
+        return number**2
+
+    assert parallel.map_in_threads(slowly, range(50)) == [number**2 for number in range(50)]
+    assert list(parallel.map_ahead(slowly, range(50))) == [number**2 for number in range(50)]
+    assert parallel.map_in_threads(slowly, []) == []
+    assert list(parallel.map_ahead(slowly, [])) == []
+
+
+@pytest.mark.usefixtures("four")
+def test_as_many_work_at_once_as_there_are_threads():
+    names = parallel.map_in_threads(meet, [threading.Barrier(4)] * 4)
+    assert len(set(names)) == 4
+    assert threading.current_thread().name in names  # the caller works too
+    ahead = parallel.map_ahead(meet, [threading.Barrier(3)] * 3, at_once=3)
+    assert len(set(ahead)) == 3
+
+
+@pytest.mark.usefixtures("four")
+def test_no_more_than_asked_for_work_ahead():
+    begun = []
+    results = parallel.map_ahead(lambda number: begun.append(number) or number, count(), at_once=2)
+    assert next(results) == 0
+    time.sleep(0.05)
+    assert len(begun) <= 2
+    results.close()
+    assert sorted(begun) == list(range(len(begun)))
+
+
+@pytest.mark.parametrize("number", [1, 63, 64, 127, 128, 1000])
+@pytest.mark.usefixtures("four")
+def test_blocks_of_rows_cover_the_arrays_once(number):
+    rows, counts = np.arange(number), np.zeros(number)
+
+    def kernel(ids, out):
+        assert len(ids) == len(out) >= min(number, parallel.ROWS_OF_A_THREAD)
+        out += ids + 1
+
+    parallel.in_threads(kernel, rows, counts)
+    assert np.array_equal(counts, rows + 1)
+
+
+@pytest.mark.parametrize("bad", [0, 7, 49])
+@pytest.mark.usefixtures("four")
+def test_errors_come_to_the_caller_and_end_the_work(bad):
+    done = []
+
+    def fail(number):
+        if number == bad:
+            raise ZeroDivisionError(f"number {bad}")
+        time.sleep(0.001)
+        done.append(number)
+
+    with pytest.raises(ZeroDivisionError, match=f"number {bad}"):
+        parallel.map_in_threads(fail, range(50))
+    assert len(done) <= bad + 4
+    with pytest.raises(ZeroDivisionError, match=f"number {bad}"):
+        list(parallel.map_ahead(fail, range(50)))
+    assert parallel.map_in_threads(str, range(3)) == ["0", "1", "2"]  # the pool is still good
+
+
+@pytest.mark.parametrize("inner", [parallel.map_in_threads, parallel.map_ahead])
+@pytest.mark.parametrize("outer", [parallel.map_in_threads, parallel.map_ahead])
+@pytest.mark.usefixtures("four")
+def test_work_within_work_does_not_wait_for_ever(outer, inner):
+    """Every thread of the pool is in the outer call; the inner one must not need another."""
+
+    def row(number):
+        return list(inner(lambda other: number * other, range(20)))
+
+    table = in_time(lambda: list(outer(row, range(20))))
+    assert table == [[number * other for other in range(20)] for number in range(20)]
+
+
+def in_time(function, seconds=20):
+    """Call a function in a thread; fail if it hangs."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    return results[0]
+
+
+@pytest.mark.usefixtures("four")
+def test_a_busy_pool_keeps_nobody_waiting():
+    free = threading.Event()
+    busy = parallel.map_ahead(lambda _: free.wait(10), range(8), at_once=4)
+    others = threading.Thread(target=next, args=(busy,))
+    others.start()
+    while len(parallel._pool(os.getpid())._threads) < 4:
+        time.sleep(0.001)
+    assert in_time(lambda: parallel.map_in_threads(str, range(8))) == list("01234567")
+    free.set()
+    others.join()
+    busy.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.usefixtures("four")
+def test_the_pool_works_after_a_fork():
+    assert parallel.map_in_threads(meet, [threading.Barrier(4)] * 4)  # it has threads now
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork of a process with threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            names = parallel.map_in_threads(meet, [threading.Barrier(4)] * 4)
+            ahead = list(parallel.map_ahead(str, range(9)))
+            code = 0 if len(set(names)) == 4 and ahead == list("012345678") else 2
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 20
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+
+
+def test_threads_follow_the_affinity_and_torch(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5}, raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert parallel.num_threads() == 3
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert parallel.num_threads() == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4}, raising=False)
+    assert parallel.num_threads() == 1
+    caller = threading.current_thread().name
+    names = parallel.map_in_threads(lambda _: threading.current_thread().name, range(9))
+    assert set(names) == {caller}
+
+
+def test_exact_answers_do_without_torch():
+    code = (
+        "import os, sys; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from betae import parallel; import betae.exact.answers, betae.querysets.sample\n"
+        "assert 'torch' not in sys.modules; print(parallel.num_threads())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
 
 
 # ---- one --------------------------------------------------------------------------------------
@@ -74,7 +252,13 @@ def test_the_group_is_left_at_the_end():
 @pytest.mark.usefixtures("_group")
 @pytest.mark.parametrize(
     "error",
-    [StoreError("the disk is full"), ValueError("bad"), torch.OutOfMemoryError("memory")],
+    [
+        StoreError("the disk is full"),
+        ValueError("bad"),
+        torch.OutOfMemoryError("memory"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        NotImplementedError("not by gloo"),  # a RuntimeError too
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_of_ones_own_stay_as_they_are(error):
@@ -84,13 +268,29 @@ def test_errors_of_ones_own_stay_as_they_are(error):
 
 
 @pytest.mark.usefixtures("_group")
-def test_errors_of_the_connection_are_explained():
+def test_a_mistake_in_the_maths_stays_as_it_is():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), parallel.joined(ADVICE):
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.usefixtures("_group")
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (dist.DistBackendError, "Connection closed by peer"),
+        (dist.DistNetworkError, "The client socket has timed out"),
+        (dist.DistStoreError, "wait timeout"),
+        (RuntimeError, "[gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:1"),
+        (RuntimeError, "Connection reset by peer"),
+        (RuntimeError, "NCCL communicator was aborted on rank 1."),
+    ],
+)
+def test_errors_of_the_connection_are_explained(kind, text):
     with pytest.raises(ProcessLost) as info, parallel.joined(ADVICE):
-        raise dist.DistBackendError("Connection closed by peer\nand a stack trace")
-    assert str(info.value) == (
-        f"Another process of this run has ended (Connection closed by peer). {ADVICE}"
-    )
-    assert isinstance(info.value.__cause__, dist.DistBackendError)
+        raise kind(f"{text}\nand a stack trace")
+    assert str(info.value) == f"Another process of this run has ended ({text}). {ADVICE}"
+    assert isinstance(info.value.__cause__, kind)
     assert not dist.is_initialized()
 
 

@@ -8,17 +8,15 @@ is.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
 from numba import njit
 from numpy.typing import NDArray
 
+from betae import parallel
 from betae.models.base import QueryModel
 from betae.models.execute import SCORES_AT_ONCE, Group, UnionForm, embed_queries, score_blocks
 from betae.querysets.query_set import QueryBlock
@@ -90,15 +88,9 @@ def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> NDArray[np.f
         )
         return ranks
 
-    parts = [
-        rows for rows in np.array_split(np.arange(len(block)), os.cpu_count() or 1) if len(rows)
-    ]
-    return np.concatenate([np.empty(0), *_pool().map(run, parts)])
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count())
+    parts = np.array_split(np.arange(len(block)), parallel.num_threads())
+    ranks = parallel.map_in_threads(run, [rows for rows in parts if len(rows)])
+    return np.concatenate([np.empty(0), *ranks])
 
 
 def distances_of(

@@ -6,16 +6,15 @@ together, on all cores; `answers` and `answers_batch` bring any queries into tha
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from betae import parallel
 from betae.errors import InvalidArgument
 from betae.graph.edges import Adjacency, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
@@ -94,10 +93,7 @@ def _in_chunks(
 
     size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy
     chunks = [symbols[start : start + size] for start in range(0, len(symbols), size)]
-    if len(chunks) < 2:
-        return [run_chunk(chunk) for chunk in chunks]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(run_chunk, chunks))
+    return parallel.map_in_threads(run_chunk, chunks)
 
 
 def check_symbols(structure: Query, symbols: Ids, num_entities: int) -> None:

@@ -8,13 +8,11 @@ complement uses no edge.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from betae import parallel
 from betae.errors import InvalidArgument
 from betae.exact.answers import check_symbols
 from betae.exact.kernels import (
@@ -80,8 +78,7 @@ def missing_edges(
         offsets = answers.offsets[start : start + AT_ONCE + 1]
         _cost_rows(program, symbols[rows], edges, is_missing, offsets, answers.values, costs)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(run, range(0, len(symbols), AT_ONCE)))
+    parallel.map_in_threads(run, range(0, len(symbols), AT_ONCE))
     return costs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
@@ -44,6 +45,12 @@ class QueryModel(nn.Module, ABC):
     def can(self, query: Query) -> bool:
         """Tell whether the geometry has every operator of a query; a union it always has."""
         return self.has_complement or not has_negation(query)
+
+    def require(self, queries: Iterable[Query]) -> None:
+        """Raise UnsupportedQuery, with the first such query, unless `can` holds for all of them."""
+        for query in queries:
+            if not self.can(query):
+                self._cannot(f"take a complement, which {query} needs")
 
     @property
     def has_uncertainty(self) -> bool:

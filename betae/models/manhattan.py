@@ -14,7 +14,8 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from betae.models.special import OPTIONS, Floats, f32, in_threads
+from betae.models.special import OPTIONS, Floats, f32
+from betae.parallel import in_threads
 
 TILE = 32  # rows of the second operand that stay in the cache
 

@@ -10,17 +10,14 @@ compiler. Other devices and types use PyTorch's functions: see `divergence`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from betae.parallel import in_threads
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -169,19 +166,3 @@ def features_backward(params: Floats, grad_features: Floats, grad_offset: Floats
     output = np.empty_like(params)
     in_threads(_features_backward, params, grad_features, grad_offset, output)
     return output
-
-
-def in_threads(kernel: Callable[..., None], *arrays: NDArray[Any]) -> None:
-    """Run a kernel on blocks of rows of all arrays."""
-    num_rows, num_threads = len(arrays[0]), os.cpu_count() or 1
-    if num_rows < 64 * num_threads:
-        kernel(*arrays)
-        return
-    bounds = np.linspace(0, num_rows, num_threads + 1).astype(int)
-    blocks = [slice(*pair) for pair in pairwise(bounds)]
-    list(_pool().map(lambda block: kernel(*(array[block] for array in arrays)), blocks))
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count())

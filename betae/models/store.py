@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 
 from betae.checks import check_choice, check_keys
 from betae.errors import InvalidArgument, StoreError
@@ -69,9 +71,31 @@ def write_model(
         "graph": graph_fingerprint,
         **(more or {}),
     }
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    (folder / WEIGHTS).write_bytes(save(tensors))
+    write_tensors(folder / WEIGHTS, model.state_dict())
     write_manifest(folder, "model", FORMAT_VERSION, facts)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors to a file without a copy of it in memory; raise OSError if that fails."""
+    path.touch()
+    mode = path.stat().st_mode  # that of the user's other files; safetensors makes a private one
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        if found is None:
+            raise
+        number = int(found[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
+    path.chmod(mode)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read what `write_tensors` wrote; raise StoreError if it is damaged."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"{path} is damaged: {error}.") from error
 
 
 def load_model(folder: Path | str) -> QueryModel:
@@ -93,10 +117,7 @@ def load_model(folder: Path | str) -> QueryModel:
 
 def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:
     """Put the weights of a model folder into `model`, or `assign` them as they are."""
-    try:
-        tensors = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    tensors = read_tensors(folder / WEIGHTS)
     _check_shapes(folder, model, tensors)
     model.load_state_dict(tensors, assign=assign)
     check_finite(model)

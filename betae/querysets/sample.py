@@ -12,10 +12,8 @@ the same set whatever the number of threads.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
@@ -23,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from betae import parallel
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers_of_structure
 from betae.graph.edges import EDGES, Edges, Ids
@@ -39,7 +38,7 @@ from betae.queries.structures import (
     num_symbols,
 )
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.querysets.sampler import QuerySampler, SampledBatch
+from betae.querysets.sampler import QuerySampler
 
 PATIENCE = 16  # batches; fewer new queries than that in as many batches: the graph has no more
 MAX_ANSWERS = 100  # of validation and test queries, as in the paper
@@ -94,12 +93,11 @@ def sample_queries(
         max_answers = MAX_ANSWERS
     blocks: dict[str, QueryBlock] = {}
     reports: dict[str, Any] = {}
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        for text, wanted in counts.items():
-            structure = read_structure(text, graph)
-            sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard)
-            blocks[text], report = _draw(sampler, wanted, pool, partial(progress, text))
-            reports[text] = asdict(report)
+    for text, wanted in counts.items():
+        structure = read_structure(text, graph)
+        sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard)
+        blocks[text], report = _draw(sampler, wanted, workers, partial(progress, text))
+        reports[text] = asdict(report)
     origin = {
         "source": "sampled",
         "seed": seed,
@@ -140,7 +138,7 @@ def read_structure(text: str, graph: KnowledgeGraph) -> Query:
 
 
 def _draw(
-    sampler: QuerySampler, wanted: int, pool: ThreadPoolExecutor, progress: Callable[[int], None]
+    sampler: QuerySampler, wanted: int, workers: int | None, progress: Callable[[int], None]
 ) -> tuple[QueryBlock, DrawReport]:
     """Merge batches in order until there are enough queries or the graph has no more."""
     report = DrawReport(wanted)
@@ -148,7 +146,8 @@ def _draw(
     seen: set[bytes] = set()
     kept: list[QueryBlock] = []
     recent: list[int] = []  # new queries of the last batches
-    for batch in _in_order(sampler, pool):
+    numbers = range(sampler.num_batches) if sampler.num_batches else count()
+    for batch in parallel.map_ahead(sampler.batch, numbers, workers):
         new = []
         for row, key in enumerate(map(bytes, batch.keys)):
             if key not in seen:
@@ -173,22 +172,6 @@ def _draw(
         Ragged.concatenate([part.hard for part in kept]),
     )
     return block, report
-
-
-def _in_order(sampler: QuerySampler, pool: ThreadPoolExecutor) -> Iterator[SampledBatch]:
-    """Yield the batches 0, 1, 2, … while a few more are being made ahead."""
-    numbers = iter(range(sampler.num_batches)) if sampler.num_batches else count()
-    ahead: list[Future[SampledBatch]] = []
-    try:
-        for number in numbers:
-            ahead.append(pool.submit(sampler.batch, number))
-            if len(ahead) > pool._max_workers:
-                yield ahead.pop(0).result()
-        while ahead:
-            yield ahead.pop(0).result()
-    finally:
-        for future in ahead:
-            future.cancel()
 
 
 MORE_THAN = 5  # answers of the queries that are told from those without

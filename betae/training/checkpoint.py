@@ -6,13 +6,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load, save
 
 from betae.models.base import QueryModel
-from betae.models.store import FORMAT_VERSION, load_weights, write_model
+from betae.models.store import (
+    FORMAT_VERSION,
+    load_weights,
+    read_tensors,
+    write_model,
+    write_tensors,
+)
 from betae.storage import check_parts, read_manifest, writing_folder
 
 STATE = "state.safetensors"
+RANDOM, CUDA_RANDOM = "random_state", "cuda_random_state"
 
 
 @dataclass
@@ -39,18 +45,23 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, graph_fingerprint: str) -> None:
     """Write a checkpoint, with the state of the random numbers, whole or not at all."""
+    tensors = {**checkpoint.tensors, RANDOM: torch.get_rng_state()}
+    if torch.cuda.is_available():  # then it is what training uses
+        tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
     with writing_folder(folder) as partial:
-        tensors = {**checkpoint.tensors, "random_state": torch.get_rng_state()}
-        (partial / STATE).write_bytes(save({k: v.contiguous() for k, v in tensors.items()}))
+        write_tensors(partial / STATE, tensors)
         more = {"progress": asdict(checkpoint.progress)}
         write_model(checkpoint.model, partial, graph_fingerprint, more)
 
 
 def load_checkpoint(folder: Path, model: QueryModel) -> Checkpoint:
-    """Put the weights of a checkpoint into `model` and restore the random state."""
+    """Put the weights of a checkpoint into `model` and restore the random numbers."""
     manifest = read_manifest(folder, "model", FORMAT_VERSION)
     check_parts(folder, manifest)
     load_weights(folder, model)
-    tensors = load((folder / STATE).read_bytes())
-    torch.set_rng_state(tensors.pop("random_state"))
+    tensors = read_tensors(folder / STATE)
+    torch.set_rng_state(tensors.pop(RANDOM))
+    of_cuda = tensors.pop(CUDA_RANDOM, None)
+    if of_cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(of_cuda)
     return Checkpoint(model, tensors, Progress(**manifest["progress"]))

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import math
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
-
-import numpy as np
-import torch
 
 from betae import parallel
 from betae.checks import check_positive
 from betae.errors import InvalidArgument, StoreError, TrainingStopped
-from betae.evaluation.ranks import mean, per_query, rank_block
+from betae.evaluation.ranks import mean
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.execute import embed_queries
-from betae.models.store import build_model, check_finite
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.models.store import check_finite
 from betae.querysets.query_set import QuerySet
-from betae.querysets.sample import sample_validation
-from betae.training import distributed
-from betae.training.batches import EmptyQueries, prepare_batches
+from betae.training.batches import Batch, EmptyQueries, prepare_batches
 from betae.training.checkpoint import Checkpoint, Progress
+from betae.training.clock import Clock, Window
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
-from betae.training.losses import make_loss
-from betae.training.optimizer import Optimizer, rate_factor
+from betae.training.interrupts import interruptible
+from betae.training.learner import Learner, make_learner
+from betae.training.optimizer import rate_factor
 from betae.training.streams import open_streams
+from betae.training.validation import validate, validation_queries
 
 REPORT_EVERY = 50  # steps
-RESUME = "The last checkpoint is whole: go on with --resume."
+RESUME = "The last checkpoint is whole: resume from it with --resume."
 DIVERGED = "Start again in another folder with a smaller learning_rate; what was good is kept in"
 
 
@@ -64,259 +56,159 @@ def fit(
     """Train a model in a run's folder: see `betae.train`."""
     if minutes is not None:
         check_positive("minutes", minutes)
-    with _interruptible() as is_interrupted, parallel.joined(RESUME), ExitStack() as stack:
-        is_writer = parallel.process_number() == 0
-        torch.manual_seed(config.seed)
-        model = build_model(config.model, graph.num_entities, graph.num_relations)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model.to(device)
-        model.has_sparse_gradient = True
-        loss_function = make_loss(config).to(device)
-        optimizer = Optimizer(model, loss_function, config)
+    with interruptible() as is_interrupted, parallel.joined(RESUME):
+        learner = make_learner(graph, config)
         streams = open_streams(graph, queries, config)
         empty = EmptyQueries(graph, config) if config.empty else None
-        valid = _checked(valid, graph) or sample_validation(
-            graph,
-            [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])],
-            config.validation_queries,
-            config.seed,
-        )
-        structures = [stream.structure for stream in streams.values()]
-        structures += [block.structure for block in valid.blocks.values()] if valid else []
-        if not all(map(model.can, structures)):
-            model.negate(torch.empty(0))  # raises, and says which model can
-        progress = _start(run, resume, config, model, loss_function, optimizer, graph)
+        valid = validation_queries(valid, learner.model, graph, config)
+        learner.model.require(stream.structure for stream in streams.values())
+        learner.model.require(block.structure for block in (valid.blocks if valid else {}).values())
+        progress = _start(run, resume, learner, graph)
         for name, position in progress.positions.items():
             streams[name].go_to(position)
-
-        def say(line: dict[str, Any]) -> None:
-            if is_writer:
-                run.append_metrics(line)
-                report(line)
-
-        def save() -> None:
-            _check_finite(model, progress.step, run)
-            if is_writer:
-                tensors = {**optimizer.state(), **_named("loss", loss_function)}
-                run.save_checkpoint(Checkpoint(model, tensors, progress), graph.fingerprint)
-
-        session_start, earlier = time.monotonic(), progress.seconds
-        window = _Window(progress)
-        stuck = f"no better validation MRR in {config.patience} validations"
-        why = stuck if _is_stuck(progress, config) else "all steps done"
-        first = config.steps if _is_stuck(progress, config) else progress.step
-        batches = stack.enter_context(
-            closing(prepare_batches(first, streams, config, graph.num_entities, empty))
-        )
-        waiting_since = time.monotonic()
-        for batch in batches:
-            window.waited += time.monotonic() - waiting_since
-            share = distributed.share_of(batch).to(device)
-            with _matrix_precision(config.precision, device):
-                embedded = embed_queries(model, share.groups)
-                distances = embedded.best(
-                    model.distance(embedded.sets, model.table(share.candidates))
-                )
-            uncertainty = None
-            if config.loss == "softmax" and config.size and model.has_uncertainty:
-                largest = -embedded.best(-model.uncertainty(embedded.sets))
-                uncertainty = largest.float() / model.dim
-            loss = loss_function(distances.float(), share, uncertainty).sum() / len(batch)
-            optimizer.zero_grad()
-            loss.backward()
-            distributed.sum_gradients(optimizer)
-            total_loss = float(parallel.sum_over_processes(loss.detach()))
-            if not math.isfinite(total_loss):
-                raise TrainingStopped(
-                    f"The loss is {total_loss} at step {progress.step + 1}. {DIVERGED} {run.path}."
-                )
-            progress.seconds = earlier + time.monotonic() - session_start
-            over_time = progress.seconds / (60 * minutes) if minutes else 0.0
-            over = parallel.same_everywhere(over_time)
-            interrupted = bool(parallel.same_everywhere(float(is_interrupted())))
-            done = over if minutes else progress.step / config.steps
-            optimizer.step(rate_factor(progress.step, done, config.warmup))
-            progress.step += 1
-            progress.positions = batch.positions
-            window.add(total_loss, len(batch))
-
-            is_last = progress.step == config.steps or over >= 1 or interrupted
-            if progress.step % REPORT_EVERY == 0 or is_last:
-                say({"step": progress.step, "seconds": progress.seconds, **window.flush()})
-            is_due = progress.step % config.validate_every == 0 or (is_last and not interrupted)
-            if valid is not None and is_due:
-                before = time.monotonic()
-                mrr = validate(model, valid)
-                average = mean(list(mrr.values()))
-                if average > progress.best_mrr:
-                    _check_finite(model, progress.step, run)
-                    progress.best_mrr, progress.best_step = average, progress.step
-                    progress.validations_since_best = 0
-                    if is_writer:
-                        run.save_best(model, progress.step, graph.fingerprint)
-                else:
-                    progress.validations_since_best += 1
-                say({"step": progress.step, "seconds": progress.seconds, "mrr": average, **mrr})
-                earlier -= time.monotonic() - before  # the time limit is for training
-            is_stuck = _is_stuck(progress, config)
-            if progress.step % config.checkpoint_every == 0 or is_last or is_stuck:
-                save()
-            if is_last or is_stuck:
-                if interrupted:
-                    why = "interrupted"
-                elif over >= 1:
-                    why = "time is up"
-                elif is_stuck:
-                    why = stuck
-                break
-            waiting_since = time.monotonic()
+        if _is_stuck(progress, config):
+            why = _why(config, is_stuck=True)
+        else:
+            journal = _Journal(run, learner, progress, graph.fingerprint, report)
+            batches = prepare_batches(progress.step, streams, config, graph.num_entities, empty)
+            with closing(batches):
+                why = _train(learner, batches, valid, journal, minutes, is_interrupted)
     return Outcome(progress.step, progress.seconds, progress.best_mrr, progress.best_step, why)
+
+
+def _train(
+    learner: Learner,
+    batches: Iterable[Batch],
+    valid: QuerySet | None,
+    journal: _Journal,
+    minutes: float | None,
+    is_interrupted: Callable[[], bool],
+) -> str:
+    """Take a step for every batch, until there is a reason to stop; return the reason."""
+    config, progress = learner.config, journal.progress
+    clock, window = Clock(progress.seconds), Window(progress)
+    for batch in window.waiting_for(batches):
+        loss = learner.backward(learner.forward(batch))
+        journal.check_loss(loss)
+        progress.seconds = clock.seconds()
+        # Processes must not differ in what they decide: process 0's clock and signals count.
+        over = parallel.same_everywhere(progress.seconds / (60 * minutes) if minutes else 0.0)
+        interrupted = bool(parallel.same_everywhere(float(is_interrupted())))
+        done = over if minutes else progress.step / config.steps
+        learner.optimizer.step(rate_factor(progress.step, done, config.warmup))
+        progress.step += 1
+        progress.positions = batch.positions
+        window.add(loss, len(batch))
+
+        is_last = progress.step == config.steps or over >= 1 or interrupted
+        if progress.step % REPORT_EVERY == 0 or is_last:
+            journal.say(window.flush())
+        is_due = progress.step % config.validate_every == 0 or (is_last and not interrupted)
+        if valid is not None and is_due:
+            with clock.paused():
+                journal.note_validation(validate(learner.model, valid))
+        is_stuck = _is_stuck(progress, config)
+        if progress.step % config.checkpoint_every == 0 or is_last or is_stuck:
+            journal.save_checkpoint()
+        if is_last or is_stuck:
+            return _why(config, interrupted, over >= 1, is_stuck)
+    return _why(config)
 
 
 def _is_stuck(progress: Progress, config: TrainConfig) -> bool:
     return 0 < config.patience <= progress.validations_since_best
 
 
-def _checked(valid: QuerySet | None, graph: KnowledgeGraph) -> QuerySet | None:
-    if valid is not None:
-        valid.check_graph(graph)
-        if valid.split == "train":
-            raise InvalidArgument("Validation needs a query set sampled for valid, not for train.")
-    return valid
+def _why(
+    config: TrainConfig, interrupted: bool = False, is_late: bool = False, is_stuck: bool = False
+) -> str:
+    if interrupted:
+        return "interrupted"
+    if is_late:
+        return "time is up"
+    if is_stuck:
+        return f"no better validation MRR in {config.patience} validations"
+    return "all steps done"
 
 
-def _check_finite(model: QueryModel, step: int, run: RunFolder) -> None:
-    try:
-        check_finite(model)
-    except StoreError as error:
-        raise TrainingStopped(f"Diverged at step {step}: {error} {DIVERGED} {run.path}.") from error
+class _Journal:
+    """What training leaves in the run's folder; only process 0 writes."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        learner: Learner,
+        progress: Progress,
+        graph_fingerprint: str,
+        report: Callable[[dict[str, Any]], None],
+    ):
+        self.run, self.learner, self.progress = run, learner, progress
+        self.graph_fingerprint, self.report = graph_fingerprint, report
+        self.is_writer = parallel.process_number() == 0
+
+    def say(self, figures: dict[str, float]) -> None:
+        """Add a line to the metrics."""
+        if self.is_writer:
+            line = {"step": self.progress.step, "seconds": self.progress.seconds, **figures}
+            self.run.append_metrics(line)
+            self.report(line)
+
+    def note_validation(self, mrr: dict[str, float]) -> None:
+        """Report a validation, and keep the model if it is the best so far."""
+        progress, average = self.progress, mean(list(mrr.values()))
+        if math.isfinite(average) and average > progress.best_mrr:
+            self._check_finite()
+            progress.best_mrr, progress.best_step = average, progress.step
+            progress.validations_since_best = 0
+            if self.is_writer:
+                self.run.save_best(self.learner.model, progress.step, self.graph_fingerprint)
+        else:
+            progress.validations_since_best += 1
+        self.say({"mrr": average, **mrr})
+
+    def save_checkpoint(self) -> None:
+        """Write everything that is needed to resume."""
+        self._check_finite()
+        if self.is_writer:
+            checkpoint = Checkpoint(self.learner.model, self.learner.state(), self.progress)
+            self.run.save_checkpoint(checkpoint, self.graph_fingerprint)
+
+    def check_loss(self, loss: float) -> None:
+        """Stop before a loss that is not a number spoils the weights."""
+        if not math.isfinite(loss):
+            step = self.progress.step + 1
+            raise TrainingStopped(f"The loss is {loss} at step {step}. {DIVERGED} {self.run.path}.")
+
+    def _check_finite(self) -> None:
+        try:
+            check_finite(self.learner.model)
+        except StoreError as error:
+            raise TrainingStopped(
+                f"Diverged at step {self.progress.step}: {error} {DIVERGED} {self.run.path}."
+            ) from error
 
 
-def _start(
-    run: RunFolder,
-    resume: bool,
-    config: TrainConfig,
-    model: QueryModel,
-    loss_function: torch.nn.Module,
-    optimizer: Optimizer,
-    graph: KnowledgeGraph,
-) -> Progress:
-    """Begin a run in an empty folder, or go on with the one that is there."""
-    path = run.path
+def _start(run: RunFolder, resume: bool, learner: Learner, graph: KnowledgeGraph) -> Progress:
+    """Begin a run in an empty folder, or resume the one that is there."""
+    path, is_writer = run.path, parallel.process_number() == 0
     if path.exists() and not path.is_dir():
         raise InvalidArgument(f"{path} is a file. Choose a folder for the run.")
     is_there = path.exists() and any(path.iterdir())
     parallel.wait_for_all()  # before anyone writes there
     if is_there and not resume:
         raise InvalidArgument(f"{path} is not empty. Choose another folder, or --resume it.")
-    if not resume or run.newest("checkpoint") is None:
-        if is_there:
-            run.check_same_config(config)
-        if parallel.process_number() == 0:
-            run.save_config(config)
+    if is_there:
+        run.check_same_config(learner.config)
+    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint) if resume else None
+    if checkpoint is None:
+        if is_writer:
+            run.save_config(learner.config)
             run.save_graph_place(graph)
             run.cut_metrics(0)
         return Progress()
-    run.check_same_config(config)
-    checkpoint = run.load_checkpoint(model, graph.fingerprint)
-    assert checkpoint is not None
-    progress, tensors = checkpoint.progress, checkpoint.tensors
-    loss_tensors = {k.removeprefix("loss."): v for k, v in tensors.items() if k.startswith("loss.")}
-    loss_function.load_state_dict(loss_tensors)
-    optimizer.restore({k: v for k, v in tensors.items() if not k.startswith("loss.")})
-    if parallel.process_number() == 0:
-        run.cut_metrics(progress.step)
+    learner.restore(checkpoint.tensors)
+    if is_writer:
+        run.cut_metrics(checkpoint.progress.step)
         if graph.folder is not None:
             run.save_graph_place(graph)
-    return progress
-
-
-def validate(model: QueryModel, queries: QuerySet | None) -> dict[str, float]:
-    """Return the MRR of every structure, in percent; each process ranks a part of the queries."""
-    if queries is None:
-        return {}
-    model.eval()
-    with torch.no_grad():
-        table = model.table()
-    names, sums = list(queries.blocks), []
-    for block in queries.blocks.values():
-        mine = block.take(
-            np.arange(parallel.process_number(), len(block), parallel.num_processes())
-        )
-        ranks = rank_block(model, table, mine)
-        sums.append(per_query(1 / ranks, mine.hard.offsets).sum() if len(mine) else 0.0)
-    totals = parallel.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
-    model.train()
-    return {
-        name: 100 * float(total) / len(queries.blocks[name])
-        for name, total in zip(names, totals, strict=True)
-    }
-
-
-class _Window:
-    """Figures since the last report; the losses are kept with the progress of the run."""
-
-    def __init__(self, progress: Progress):
-        self.progress = progress
-        self.start, self.queries, self.waited = time.monotonic(), 0, 0.0
-
-    def add(self, loss: float, num_queries: int) -> None:
-        self.progress.losses.append(loss)
-        self.queries += num_queries
-
-    def flush(self) -> dict[str, float]:
-        seconds = time.monotonic() - self.start
-        line = {
-            "loss": sum(self.progress.losses) / len(self.progress.losses),
-            "queries_per_second": self.queries / seconds,
-            "share_waiting": self.waited / seconds,
-        }
-        self.progress.losses.clear()
-        self.start, self.queries, self.waited = time.monotonic(), 0, 0.0
-        return line
-
-
-def _named(prefix: str, module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
-
-
-def _matrix_precision(precision: str, device: torch.device) -> torch.autocast:
-    """Use bfloat16 for matrix products where the hardware has it, or as asked."""
-    wanted = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16())
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
-
-
-def has_fast_bfloat16() -> bool:
-    """Tell whether bfloat16 products are faster than float32 ones here."""
-    if torch.cuda.is_available():
-        return bool(torch.cuda.is_bf16_supported())
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C (or SIGTERM) into a wish to end after the step; a second Ctrl-C ends at once.
-
-    Under torchrun SIGTERM stays a wish: it comes when another process has died, and must not cut
-    off the message that says so.
-    """
-    asked = False
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked = True
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            if number == signal.SIGINT or not parallel.is_one_of_several():
-                signal.signal(number, handler)
+    return checkpoint.progress

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from betae.models.base import QueryModel
-from betae.models.special import in_threads
+from betae.parallel import in_threads
 from betae.training.config import TrainConfig
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -48,7 +48,7 @@ class Optimizer:
         return [parameter for group in self.dense.param_groups for parameter in group["params"]]
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         self.dense.zero_grad()
         self.entities.grad = None
 
@@ -75,7 +75,7 @@ class Optimizer:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that is needed to go on, by name."""
+        """Return everything that is needed to resume, by name."""
         tensors = {
             "entities.first": self.first,
             "entities.second": self.second,
@@ -87,13 +87,18 @@ class Optimizer:
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Take up a state where it was left."""
         self.first.copy_(tensors["entities.first"])
         self.second.copy_(tensors["entities.second"])
         self.num_steps = int(tensors["num_steps"])
         for number, parameter in enumerate(self.dense_parameters()):
             prefix = f"{number}."
-            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            # All of it: fused Adam wants even the number of steps on the parameter's device.
+            state = {
+                name.removeprefix(prefix): tensor.to(parameter.device)
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
             if state:
                 self.dense.state[parameter] = state
 

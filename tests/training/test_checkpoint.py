@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from betae.errors import InvalidArgument, StoreError
-from betae.models.store import load_model
+from betae.models.store import build_model, load_model
 from betae.training import loop
 from betae.training.checkpoint import Checkpoint, Progress
 from betae.training.folder import RunFolder
@@ -29,7 +29,7 @@ from tests.training.helpers import (
 def model_of(graph, seed=0):
     config = small_config()
     torch.manual_seed(seed)
-    return loop.build_model(config.model, graph.num_entities, graph.num_relations)
+    return build_model(config.model, graph.num_entities, graph.num_relations)
 
 
 def save(run, model, progress, graph):
@@ -55,6 +55,42 @@ def test_there_and_back(graph, tmp_path):
     assert_bit_equal(model.state_dict(), other.state_dict())
     assert torch.equal(torch.get_rng_state(), random_state)
     assert names(tmp_path) == ["checkpoint-00000007"]
+
+
+def test_the_random_numbers_of_a_gpu_are_kept(graph, tmp_path, monkeypatch):
+    """With a make-believe generator of CUDA: there is no GPU where the tests run."""
+    states = [torch.arange(16, dtype=torch.uint8)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: states[-1])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", states.append)
+    model, run = model_of(graph), RunFolder(tmp_path)
+    run.save_checkpoint(Checkpoint(model, {}, Progress(1)), graph.fingerprint)
+    expected = states[0].clone()
+    states[0] += 1  # training goes on
+    loaded = run.load_checkpoint(model, graph.fingerprint)
+    assert loaded.tensors == {}
+    assert len(states) == 2
+    assert torch.equal(states[1], expected)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run.load_checkpoint(model, graph.fingerprint)  # on a machine without
+    assert len(states) == 2
+
+
+def test_a_checkpoint_without_a_gpu_is_resumed_on_one(graph, tmp_path, monkeypatch):
+    """With a make-believe GPU, whose generator is then left as it is."""
+    model = model_of(graph)
+    save(tmp_path, model, Progress(1), graph)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", pytest.fail)
+    assert RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint).progress == Progress(1)
+
+
+def test_others_may_read_what_others_may_read(graph, tmp_path):
+    save(tmp_path, model_of(graph), Progress(1), graph)
+    (tmp_path / "mine").touch()
+    files = list((tmp_path / "checkpoint-00000001").iterdir())
+    assert len(files) == 3
+    assert {file.stat().st_mode for file in files} == {(tmp_path / "mine").stat().st_mode}
 
 
 def test_older_ones_are_deleted_after(graph, tmp_path):

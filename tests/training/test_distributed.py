@@ -1,5 +1,6 @@
 """Two processes on one machine: the results of one, one writer, and an end that is explained."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from betae.models.execute import Group
+from betae.run import Run
 from betae.training import distributed, loop
 from betae.training.batches import make_batch
 from betae.training.folder import RunFolder
@@ -77,7 +79,7 @@ def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, va
     done = torchrun("tests.training.two_processes", "dies", graph_folder, tmp_path / "run")
     assert done.returncode != 0
     assert "Another process of this run has ended" in done.stderr
-    assert "go on with --resume" in done.stderr
+    assert "resume from it with --resume" in done.stderr
     assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000040"
     config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
     reached = []
@@ -131,3 +133,35 @@ def lines_of(batch):
             rest = (int(batch.positive[row]), round(float(batch.weights[row]), 5))
             lines.append(f"{group.structure} {symbols} {marks} {negatives} {rest}")
     return lines
+
+
+# ---- a program of one's own -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evaluated(graph_folder, valid, tmp_path_factory):
+    """What each of two processes did in a program that trains a run and evaluates it twice."""
+    out = tmp_path_factory.mktemp("evaluated")
+    valid.save(out / "queries")
+    module = "tests.training.evaluate_in_two_processes"
+    done = torchrun(module, graph_folder, out / "queries", out)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_evaluation_is_shared_between_processes(evaluated, valid):
+    _, seen = evaluated
+    everything = [row for block in valid.blocks.values() for row in block.symbols.tolist()]
+    assert sorted(seen[0]["ranked"] + seen[1]["ranked"]) == sorted(2 * everything)
+    for each in seen:
+        assert len(each["ranked"]) == len(everything)  # half of them, twice
+
+
+def test_all_processes_know_the_results_and_the_first_writes_them(evaluated, graph_folder, valid):
+    out, seen = evaluated
+    assert [each["written"] for each in seen] == [["once", "twice"], []]
+    run = Run.open(out / "run", graph_folder)
+    alone = run.evaluate(valid, "alone", empty_queries=0)
+    expected = {name: result.metrics.mrr for name, result in alone.structures.items()}
+    for each in seen:
+        assert each["mrr"] == [pytest.approx(expected)] * 2

@@ -38,6 +38,21 @@ def some_loss(model, loss, rows, step, table=None):
     return total
 
 
+def test_a_state_is_restored_to_the_device_of_the_parameters():
+    """With PyTorch's `meta` device in the place of a GPU, which is not where the tests run."""
+    model, loss, optimizer, config = make()
+    optimizer.zero_grad()
+    some_loss(model, loss, [0, 3], 0).backward()
+    optimizer.step(1.0)
+    saved = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    elsewhere = Optimizer(model.to("meta"), loss.to("meta"), config)
+    elsewhere.restore(saved)
+    state = elsewhere.state()
+    assert state.keys() == saved.keys()
+    assert {"0.step", "0.exp_avg", "0.exp_avg_sq"} <= state.keys()
+    assert {str(state[name].device) for name in state if name != "num_steps"} == {"meta"}
+
+
 @pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
 @pytest.mark.parametrize("num_steps", [1, 7])
 def test_touched_rows_and_networks_equal_dense_adam(model_name, num_steps):

@@ -1,0 +1,87 @@
+"""Learner: what a step changes, and the two halves of a step, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from betae import parallel
+from betae.graph.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import embed_queries
+from betae.models.store import build_model
+from betae.training import distributed
+from betae.training.batches import Batch
+from betae.training.config import TrainConfig
+from betae.training.losses import MarginLoss, SoftmaxLoss, make_loss
+from betae.training.optimizer import Optimizer
+
+LOSS = "loss."  # before the names of the loss's tensors in a checkpoint
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model with its loss, which has learned numbers of its own, and their optimizer."""
+
+    config: TrainConfig
+    model: QueryModel
+    loss: SoftmaxLoss | MarginLoss
+    optimizer: Optimizer
+    device: torch.device
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return this process's part of the mean loss over a batch."""
+        model, share = self.model, distributed.share_of(batch).to(self.device)
+        with matrix_precision(self.config.precision, self.device):
+            embedded = embed_queries(model, share.groups)
+            distances = embedded.best(model.distance(embedded.sets, model.table(share.candidates)))
+        uncertainty = None
+        if self.config.loss == "softmax" and self.config.size and model.has_uncertainty:
+            largest = -embedded.best(-model.uncertainty(embedded.sets))
+            uncertainty = largest.float() / model.dim
+        costs: Tensor = self.loss(distances.float(), share, uncertainty)
+        return costs.sum() / len(batch)
+
+    def backward(self, loss: Tensor) -> float:
+        """Compute the gradients, those of all processes together; return the whole loss."""
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        distributed.sum_gradients(self.optimizer)
+        return float(parallel.sum_over_processes(loss.detach()))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return, by name, the tensors beside the model that are needed to resume."""
+        of_loss = {LOSS + name: tensor for name, tensor in self.loss.state_dict().items()}
+        return {**self.optimizer.state(), **of_loss}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up such a state."""
+        of_loss = {name: tensor for name, tensor in tensors.items() if name.startswith(LOSS)}
+        self.loss.load_state_dict({name.removeprefix(LOSS): t for name, t in of_loss.items()})
+        self.optimizer.restore({name: t for name, t in tensors.items() if name not in of_loss})
+
+
+def make_learner(graph: KnowledgeGraph, config: TrainConfig) -> Learner:
+    """Build a fresh model for a graph, on the GPU if there is one."""
+    torch.manual_seed(config.seed)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(config.model, graph.num_entities, graph.num_relations).to(device)
+    model.has_sparse_gradient = True
+    loss = make_loss(config).to(device)
+    return Learner(config, model, loss, Optimizer(model, loss, config), device)
+
+
+def matrix_precision(precision: str, device: torch.device) -> torch.autocast:
+    """Use bfloat16 for matrix products where the hardware is fast at it, or as asked."""
+    wanted = precision == "bfloat16" or (precision == "auto" and has_fast_bfloat16())
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+
+
+def has_fast_bfloat16() -> bool:
+    """Tell whether bfloat16 products are faster than float32 ones here."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported())
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
