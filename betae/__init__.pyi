@@ -18,8 +18,8 @@ from .errors import (
     UnresolvedName,
     UnsupportedQuery,
 )
-from .evaluation.evaluate import Evaluation
 from .evaluation.report import write_report
+from .evaluation.results import Evaluation
 from .exact.answers import answers, answers_batch
 from .graph.graph import KnowledgeGraph
 from .graph.triples import Triples, read_triples

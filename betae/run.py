@@ -20,8 +20,13 @@ from betae.answering.answerer import Answerer
 from betae.answering.calibration import calibrate, read_calibration, write_calibration
 from betae.datasets.release_queries import open_queries
 from betae.errors import StoreError
-from betae.evaluation.evaluate import Evaluation, evaluate
-from betae.evaluation.report import read_evaluations, save_evaluation
+from betae.evaluation.evaluate import evaluate
+from betae.evaluation.results import (
+    Evaluation,
+    KeptEvaluation,
+    read_evaluations,
+    save_evaluation,
+)
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -114,7 +119,7 @@ class Run:
         return evaluation
 
     @property
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[KeptEvaluation]:
         """The evaluations kept so far."""
         return read_evaluations([self.folder])
 

@@ -156,7 +156,7 @@ def evaluate(
             if as_json:
                 print(json.dumps(evaluation.to_json()))
             else:
-                out.print(draw_summary(evaluation.to_json()))
+                out.print(draw_summary(evaluation))
                 say(f"kept with the run; betae report {run} makes a page of it")
 
 

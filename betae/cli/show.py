@@ -13,8 +13,17 @@ from rich.text import Text
 from rich.tree import Tree
 
 from betae.answering.results import Answers, Step, shown_rank
-from betae.evaluation.paper import Content, _paper_rows, describe_queries
-from betae.evaluation.tables import COLUMNS, FREQUENCY, MODEL_NAMES, _figures, _span, _text
+from betae.evaluation.paper import describe_queries, paper_figures
+from betae.evaluation.results import Evaluation
+from betae.evaluation.tables import (
+    FREQUENCY,
+    MODEL_NAMES,
+    Cell,
+    cell_text,
+    columns_of,
+    figures,
+    span,
+)
 from betae.exact.answers import answers
 from betae.graph.describe import GraphDescription
 from betae.graph.graph import KnowledgeGraph
@@ -118,41 +127,41 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     return Group(facts, Text(), bars)
 
 
-def draw_summary(evaluation: Content) -> RichTable:
+def draw_summary(evaluation: Evaluation) -> RichTable:
     """Lay out one evaluation for the terminal, a row for each structure."""
-    results = evaluation["structures"] | evaluation["averages"]
-    names = [name for name in COLUMNS if name in results]
-    names += [name for name in results if name not in COLUMNS]
-    model = MODEL_NAMES[evaluation["model"]]
-    theirs = dict(_paper_rows(evaluation, "mrr", names)).get(f"paper's {model}")
-    columns = {
-        "MRR": _figures(evaluation, names, "metrics", "mrr"),
-        "H@1": _figures(evaluation, names, "metrics", "hits_at_1"),
-        "H@10": _figures(evaluation, names, "metrics", "hits_at_10"),
-        "95 %": [*map(_span, _figures(evaluation, names, "interval"))],
-        FREQUENCY: _figures(evaluation, names, "frequency", "mrr"),
-        "paper": theirs,
-        "Spearman": _figures(evaluation, names, "correlation", "spearman"),
-        "ROC-AUC": [evaluation["empty"].get(name, {}).get("roc_auc") for name in names],
+    names, results = columns_of([evaluation]), evaluation.results
+    theirs = paper_figures(evaluation, "mrr").get(MODEL_NAMES.get(evaluation.model, ""), {})
+    correlations = {
+        name: result.correlation
+        for name, result in evaluation.structures.items()
+        if result.correlation is not None
     }
+    columns: dict[str, list[Cell]] = {
+        "MRR": figures(results, names, lambda result: result.metrics.mrr),
+        "H@1": figures(results, names, lambda result: result.metrics.hits_at_1),
+        "H@10": figures(results, names, lambda result: result.metrics.hits_at_10),
+        "95 %": figures(results, names, span),
+        FREQUENCY: figures(results, names, lambda result: result.frequency.mrr),
+        "paper": [theirs.get(name) for name in names],
+        "Spearman": figures(correlations, names, lambda correlation: correlation.spearman),
+        "ROC-AUC": figures(evaluation.empty, names, lambda result: result.roc_auc),
+    }
+    digits = {"Spearman": 2, "ROC-AUC": 2}
     table = RichTable(box=None, padding=(0, 1), title=describe_queries(evaluation))
     table.title_justify = "left"
     table.add_column("")
     shown = {
-        head: cells
-        for head, cells in columns.items()
-        if cells and any(cell is not None for cell in cells)
+        head: cells for head, cells in columns.items() if any(cell is not None for cell in cells)
     }
     for head in shown:
         table.add_column(head, justify="right", no_wrap=True)
     for row, name in enumerate(names):
-        digits = {"Spearman": 2, "ROC-AUC": 2}
-        cells = [_text(cells[row], digits.get(head, 1)) for head, cells in shown.items()]
+        texts = [cell_text(cells[row], digits.get(head, 1)) for head, cells in shown.items()]
         table.add_row(
-            escape_markup(name), *cells, style="bold" if name in evaluation["averages"] else None
+            escape_markup(name), *texts, style="bold" if name in evaluation.averages else None
         )
-    if evaluation["cannot"]:
-        table.caption = escape_markup(f"The model cannot do {', '.join(evaluation['cannot'])}.")
+    if evaluation.cannot:
+        table.caption = escape_markup(f"The model cannot do {', '.join(evaluation.cannot)}.")
     return table
 
 

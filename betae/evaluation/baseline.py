@@ -1,7 +1,7 @@
-"""A yardstick that knows nothing of the question but its last relations.
+"""The frequency baseline, which looks at nothing in a query but its last relations.
 
 An entity is ranked by how often it is the tail of the query's last relation in training; for an
-intersection or a union, of all their last relations together. Complements are left out.
+intersection or a union, the counts of all their last relations are added. Complements are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.evaluation.ranks import rank_rows
+from betae.evaluation.ranks import Doubles, rank_rows
 from betae.exact.derivations import normal_form
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import And, Or, Project, Query
@@ -22,8 +22,9 @@ ROWS_AT_ONCE = 256
 
 
 def tail_counts(graph: KnowledgeGraph) -> Callable[[NDArray[np.int32]], NDArray[np.float32]]:
-    """Return a function: directed relations (n,) -> how often each entity is their tail in train,
-    (n, num_entities).
+    """Return a function from directed relations (n,) to counts (n, num_entities).
+
+    The counts say how often each entity is a tail of the relation in training.
     """
     heads, relations, tails = graph.splits["train"].T
     directed = np.concatenate([2 * relations, 2 * relations + 1])
@@ -41,7 +42,7 @@ def tail_counts(graph: KnowledgeGraph) -> Callable[[NDArray[np.int32]], NDArray[
     return counts
 
 
-def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> NDArray[np.float64]:
+def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> Doubles:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     counts = tail_counts(graph)
     symbols = columns_of(block.structure).expand(block.symbols)

@@ -1,18 +1,16 @@
-"""The paper's protocol on a query set, and what it does not tell.
+"""The paper's protocol on a query set, and more figures than the paper has.
 
-Every hard answer is ranked against all entities that are no answers on the full graph; metrics are
+Each hard answer is ranked against all entities that are not answers on the full graph; metrics are
 means over the answers of a query, then over the queries of a structure, then over the 9 structures
-without negation (EPFO) and the 5 with. Beside them: confidence intervals, the results by the number
-of missing edges, the frequency baseline, and what the embeddings say of the number of answers.
+without negation (EPFO) and the 5 with it. Beyond the paper: confidence intervals, results by the
+number of missing edges, the frequency baseline, and estimates of the number of answers.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import torch
@@ -21,23 +19,22 @@ from betae import parallel
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.ranks import (
+from betae.evaluation.ranks import Doubles, distances_of, mean, per_query, rank_rows, summarise
+from betae.evaluation.results import (
+    Average,
+    EmptyResult,
+    Evaluation,
+    GraphFacts,
     Metrics,
-    distances_of,
-    mean,
-    per_query,
-    rank_rows,
-    summarise,
+    MissingResult,
+    QueryFacts,
+    StructureResult,
 )
 from betae.evaluation.uncertainty import (
     MEASURED,
-    Correlation,
-    CountError,
-    CountEstimate,
-    EmptyResult,
-    Floats,
     correlate,
     count_error,
+    fit_counts,
     num_answers,
     tell_empty,
     uncertainty_of,
@@ -47,76 +44,15 @@ from betae.exact.derivations import missing_edges, normal_form, num_edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import SCORES_AT_ONCE, UnionForm
-from betae.queries.ast import Or, nodes
+from betae.queries.ast import Or, Query, nodes
 from betae.queries.structures import EPFO, NEGATION, has_negation
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.querysets.sample import sample_queries
 
 RESAMPLES = 1000  # of the bootstrap
-POINTS = 300  # of each structure kept for the plot of entropy against the number of answers
-VALIDATION_QUERIES = 500  # of each structure, to fit the estimate of the number of answers
+POINTS = 300  # of each structure, kept for the plot of uncertainty against the number of answers
 DE_MORGAN = "-DM"  # added to the name of a structure whose union is taken in De Morgan form
 
-
-@dataclass(frozen=True)
-class MissingResult:
-    """The hard answers whose best derivation misses so many edges."""
-
-    mrr: float
-    num_answers: int
-
-
-@dataclass(frozen=True)
-class StructureResult:
-    """The results of one structure."""
-
-    metrics: Metrics
-    interval: tuple[float, float]  # 95 % confidence of the MRR, by bootstrap over queries
-    frequency: Metrics  # of the baseline
-    num_edges: int  # of a derivation
-    by_missing: dict[int, MissingResult]
-    strict_mrr: float | None  # with negation: entities that stop being answers are not filtered
-    answers: float  # mean number of hard answers
-    correlation: Correlation | None = None
-    count_error: CountError | None = None
-    points: list[tuple[float, int]] | None = None  # some (uncertainty, number of answers)
-
-
-@dataclass(frozen=True)
-class Average:
-    """The mean over the structures of a kind."""
-
-    structures: list[str]
-    metrics: Metrics
-    interval: tuple[float, float]
-    frequency: Metrics
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Everything that was measured of a model on a query set."""
-
-    model: str  # betae, query2box or gqe
-    graph: dict[str, Any]  # fingerprint and counts
-    queries: dict[str, Any]  # split, origin and number
-    structures: dict[str, StructureResult]  # "2u-DM": unions in De Morgan form
-    averages: dict[str, Average]  # EPFO, negation
-    cannot: list[str]  # structures that the model cannot do
-    empty: dict[str, EmptyResult]  # queries without answers
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; what is not a number is None."""
-        content: dict[str, Any] = _plain(asdict(self))
-        return content
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+Progress = Callable[[str, int, int], None]  # what is being done, how much is done, how much in all
 
 
 def evaluate(
@@ -127,15 +63,53 @@ def evaluate(
     empty_queries: int = 1000,
     seed: int = 0,
     scores_at_once: int = SCORES_AT_ONCE,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
+    progress: Progress = lambda *_: None,
 ) -> Evaluation:
     """Evaluate a model on a query set of its graph.
 
-    `empty_queries` of each kind are drawn for the test of queries without answers (0: no test).
-    `progress` is told what is being done, how much of it is done, and how much there is.
+    `empty_queries` queries of each kind are sampled for the test of queries without answers (0: no
+    test). `progress` is told what is being done, how much of it is done, and how much there is.
     """
     start = time.monotonic()
     check_positive("empty_queries", empty_queries, whole=True, or_zero=True)
+    blocks = _blocks_to_rank(model, graph, queries)
+    can = {name: block for name, block in blocks.items() if model.can(block.structure)}
+    if not can:
+        raise InvalidArgument(f"{type(model).__name__} cannot do {', '.join(blocks)}.")
+    model.eval()
+    results: dict[str, StructureResult] = {}
+    means: dict[str, Doubles] = {}  # of the resamples
+    tasks = _tasks(model, can)
+    for task, ranks in _rank_all(model, graph, queries.split, tasks, scores_at_once, progress):
+        values = per_query(100 / ranks[0], task.block.hard.offsets)
+        means[task.name] = _resampled_means(values, seed)
+        interval = _interval(means[task.name])
+        results[task.name] = _summarise(graph, queries.split, task.block, ranks, interval)
+    empty: dict[str, EmptyResult] = {}
+    if model.has_uncertainty:
+        results |= _measure_uncertainty(model, graph, queries.split, can, results, seed)
+        if empty_queries:
+            empty = _tell_all_empty(model, graph, can, empty_queries, seed, progress)
+    return Evaluation(
+        model=model.name,
+        graph=GraphFacts(graph.fingerprint, graph.num_entities, graph.num_relations // 2),
+        queries=QueryFacts(queries.split, dict(queries.origin), len(queries)),
+        structures=results,
+        averages={
+            kind: _average(names, results, means)
+            for kind, names in {"EPFO": EPFO, "negation": NEGATION}.items()
+            if any(name in results for name in names)
+        },
+        cannot=[name for name in blocks if name not in can],
+        empty=empty,
+        seconds=time.monotonic() - start,
+    )
+
+
+def _blocks_to_rank(
+    model: QueryModel, graph: KnowledgeGraph, queries: QuerySet
+) -> dict[str, QueryBlock]:
+    """Return the queries that have a hard answer; raise unless model, graph and queries fit."""
     queries.check_graph(graph)
     if (model.num_entities, model.num_relations) != (graph.num_entities, graph.num_relations):
         raise InvalidArgument(
@@ -145,98 +119,91 @@ def evaluate(
         )
     if queries.split == "train":
         raise InvalidArgument("Evaluation needs a query set for valid or test, not for train.")
-    blocks = {name: _with_hard(block) for name, block in queries.blocks.items()}
+    blocks = {
+        name: block.take(np.flatnonzero(block.hard.lengths))
+        for name, block in queries.blocks.items()
+    }
     blocks = {name: block for name, block in blocks.items() if len(block)}
     if not blocks:
         raise InvalidArgument("The query set holds no query with a hard answer to rank.")
-    can = {name: block for name, block in blocks.items() if model.can(block.structure)}
-    if not can:
-        raise InvalidArgument(f"{type(model).__name__} cannot do {', '.join(blocks)}.")
-    model.eval()
+    return blocks
+
+
+# ---- ranks ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Queries to rank, with a form for their unions."""
+
+    name: str
+    block: QueryBlock
+    union: UnionForm
+
+
+def _tasks(model: QueryModel, blocks: Mapping[str, QueryBlock]) -> list[_Task]:
+    """Return a task for each block and each form of its unions that makes a difference."""
+    tasks = []
+    for name, block in blocks.items():
+        if _has_union(block.structure):
+            tasks.append(_Task(name, block, "DNF"))
+            # A release may hold the De Morgan form as queries of its own.
+            if model.has_complement and name + DE_MORGAN not in blocks:
+                tasks.append(_Task(name + DE_MORGAN, block, "DM"))
+        else:
+            is_written_so = _has_union(normal_form(block.structure))
+            tasks.append(_Task(name, block, "DM" if is_written_so else "DNF"))
+    return tasks
+
+
+def _has_union(structure: Query) -> bool:
+    return any(isinstance(node, Or) for node in nodes(structure))
+
+
+def _rank_all(
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    split: str,
+    tasks: Sequence[_Task],
+    scores_at_once: int,
+    progress: Progress,
+) -> Iterator[tuple[_Task, Doubles]]:
+    """Yield each task with the ranks of its hard answers, (num_readings, num_hard_answers)."""
     with torch.no_grad():
         table = model.table()
-    work = [
-        (label, block, union)
-        for name, block in can.items()
-        for label, union in _unions(model, name, block)
-        if label == name or label not in blocks
-    ]
-    results: dict[str, StructureResult] = {}
-    means: dict[str, Floats] = {}  # of the resamples
-    done, total = 0, sum(len(block) for _, block, _ in work)
-    for name, block, union in work:
+    done, total = 0, sum(len(task.block) for task in tasks)
+    for task in tasks:
 
-        def tell(number: int, name: str = name, before: int = done) -> None:
+        def tell(number: int, name: str = task.name, before: int = done) -> None:
             progress(f"ranking {name}", before + number, total)
 
-        ranks, strict = _rank(
-            model, table, graph, queries.split, block, union, scores_at_once, tell
-        )
-        means[name] = _resampled_means(per_query(100 / ranks, block.hard.offsets), seed)
-        results[name] = _summarise(graph, queries.split, block, ranks, strict, means[name])
-        done += len(block)
-    empty: dict[str, EmptyResult] = {}
-    if model.has_uncertainty:
-        results = _measure_uncertainty(model, graph, queries.split, can, results, seed)
-        named = [name for name in MEASURED if name in can and empty_queries]
-        for number, name in enumerate(named):
-            progress("queries without answers", number, len(named))
-            if (result := tell_empty(model, graph, name, empty_queries, seed)) is not None:
-                empty[name] = result
-    return Evaluation(
-        model.name,
-        {
-            "fingerprint": graph.fingerprint,
-            "entities": graph.num_entities,
-            "relations": graph.num_relations // 2,
-        },
-        {"split": queries.split, "origin": queries.origin, "count": len(queries)},
-        results,
-        {
-            kind: _average(names, results, means)
-            for kind, names in {"EPFO": EPFO, "negation": NEGATION}.items()
-            if any(name in results for name in names)
-        },
-        [name for name in blocks if name not in can],
-        empty,
-        time.monotonic() - start,
-    )
+        readings = _readings(graph, split, task.block)
+        yield task, _rank(model, table, readings, task.union, scores_at_once, tell)
+        done += len(task.block)
 
 
-def _with_hard(block: QueryBlock) -> QueryBlock:
-    return block.take(np.flatnonzero(block.hard.lengths))
-
-
-def _unions(model: QueryModel, name: str, block: QueryBlock) -> list[tuple[str, UnionForm]]:
-    """Return the ways to take a union that make a difference, each with a name."""
-    if any(isinstance(node, Or) for node in nodes(block.structure)):
-        forms: list[tuple[str, UnionForm]] = [(name, "DNF"), (name + DE_MORGAN, "DM")]
-        return forms if model.has_complement else forms[:1]
-    is_written_so = any(isinstance(node, Or) for node in nodes(normal_form(block.structure)))
-    return [(name, "DM" if is_written_so else "DNF")]
+def _readings(graph: KnowledgeGraph, split: str, block: QueryBlock) -> list[QueryBlock]:
+    """Return a block by the release's reading of "easy" and, with negation, by the strict one."""
+    if not has_negation(normal_form(block.structure)):
+        return [block]
+    larger = graph.adjacency(SET_EDGES[split][1])
+    answers = answers_of_structure(larger, block.structure, block.symbols)
+    return [block, replace(block, easy=answers)]
 
 
 def _rank(
     model: QueryModel,
     table: torch.Tensor,
-    graph: KnowledgeGraph,
-    split: str,
-    block: QueryBlock,
+    readings: Sequence[QueryBlock],
     union: UnionForm,
     scores_at_once: int,
     tell: Callable[[int], None],
-) -> tuple[Floats, Floats | None]:
-    """Rank the hard answers of a block, by the release's reading of "easy" and, if the queries
-    negate, by the strict one; each process its part of the queries.
-    """
-    readings = [block]
-    if has_negation(normal_form(block.structure)):
-        larger = graph.adjacency(SET_EDGES[split][1])
-        answers = answers_of_structure(larger, block.structure, block.symbols)
-        readings.append(replace(block, easy=answers))
+) -> Doubles:
+    """Rank the hard answers of a block by each reading; the processes share the queries."""
+    block = readings[0]
     mine = np.arange(parallel.process_number(), len(block), parallel.num_processes())
     parts = [reading.take(mine) for reading in readings]
-    pieces: list[list[Floats]] = [[] for _ in readings]
+    pieces: list[list[Doubles]] = [[] for _ in readings]
     for rows, distances in distances_of(model, table, parts[0], union, scores_at_once):
         for part, ranks in zip(parts, pieces, strict=True):
             ranks.append(rank_rows(distances, part.take(rows)))
@@ -245,19 +212,22 @@ def _rank(
     everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
     for row, ranks in enumerate(pieces):
         everyones[row, torch.from_numpy(is_mine)] = torch.from_numpy(np.concatenate([[], *ranks]))
-    found = parallel.sum_over_processes(everyones).cpu().numpy()
-    return found[0], found[1] if len(found) > 1 else None
+    found: Doubles = parallel.sum_over_processes(everyones).cpu().numpy()
+    return found
 
 
-def _resampled_means(values: Floats, seed: int) -> Floats:
-    """Return the means of as many values drawn with replacement, many times."""
+# ---- figures ----------------------------------------------------------------------------------
+
+
+def _resampled_means(values: Doubles, seed: int) -> Doubles:
+    """Return the means of many samples of the values, drawn with replacement (bootstrap)."""
     random = np.random.default_rng((seed, 3))
     return np.array(
         [values[random.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
     )
 
 
-def _interval(means: Floats) -> tuple[float, float]:
+def _interval(means: Doubles) -> tuple[float, float]:
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
@@ -266,40 +236,47 @@ def _summarise(
     graph: KnowledgeGraph,
     split: str,
     block: QueryBlock,
-    ranks: Floats,
-    strict: Floats | None,
-    means: Floats,
+    ranks: Doubles,
+    interval: tuple[float, float],
 ) -> StructureResult:
+    release, *strict = (summarise(row, block.hard.offsets) for row in ranks)
+    return StructureResult(
+        metrics=release,
+        interval=interval,
+        frequency=summarise(rank_by_frequency(graph, block), block.hard.offsets),
+        num_edges=num_edges(block.structure),
+        by_missing=_by_missing(graph, split, block, ranks[0]),
+        strict_mrr=strict[0].mrr if strict else None,
+        answers=float(block.hard.lengths.mean()),
+    )
+
+
+def _by_missing(
+    graph: KnowledgeGraph, split: str, block: QueryBlock, ranks: Doubles
+) -> dict[int, MissingResult]:
+    """Return the results by how many edges the best derivation of an answer lacks."""
     smaller, larger = (graph.adjacency(edges) for edges in SET_EDGES[split])
     missing = missing_edges(smaller, larger, block.structure, block.symbols, block.hard)
     owners = np.repeat(np.arange(len(block)), block.hard.lengths)
-    by_missing = {}
+    results = {}
     for number in np.unique(missing).tolist():
         chosen = missing == number
         sums = np.bincount(owners[chosen], 1 / ranks[chosen], len(block))
         counts = np.bincount(owners[chosen], minlength=len(block))
         mrr = 100 * float((sums[counts > 0] / counts[counts > 0]).mean())
-        by_missing[number] = MissingResult(mrr, int(chosen.sum()))
-    return StructureResult(
-        summarise(ranks, block.hard.offsets),
-        _interval(means),
-        summarise(rank_by_frequency(graph, block), block.hard.offsets),
-        num_edges(block.structure),
-        by_missing,
-        None if strict is None else summarise(strict, block.hard.offsets).mrr,
-        float(block.hard.lengths.mean()),
-    )
+        results[number] = MissingResult(mrr, int(chosen.sum()))
+    return results
 
 
 def _average(
-    names: Sequence[str], results: Mapping[str, StructureResult], means: Mapping[str, Floats]
+    names: Sequence[str], results: Mapping[str, StructureResult], means: Mapping[str, Doubles]
 ) -> Average:
     there = [name for name in names if name in results]
     return Average(
-        there,
-        _mean_metrics([results[name].metrics for name in there]),
-        _interval(np.mean([means[name] for name in there], axis=0)),
-        _mean_metrics([results[name].frequency for name in there]),
+        structures=there,
+        metrics=_mean_metrics([results[name].metrics for name in there]),
+        interval=_interval(np.mean([means[name] for name in there], axis=0)),
+        frequency=_mean_metrics([results[name].frequency for name in there]),
     )
 
 
@@ -308,22 +285,7 @@ def _mean_metrics(metrics: Sequence[Metrics]) -> Metrics:
     return Metrics(mean(mrr), mean(one), mean(three), mean(ten), sum(counts))
 
 
-def fit_counts(
-    model: QueryModel, graph: KnowledgeGraph, names: Sequence[str], seed: int = 0
-) -> CountEstimate | None:
-    """Fit an estimate of the number of answers on validation queries, if there are any edges."""
-    if not len(graph.splits["valid"]):
-        return None
-    valid = sample_queries(graph, dict.fromkeys(names, VALIDATION_QUERIES), "valid", seed=seed + 1)
-    samples = {
-        str(block.structure): (
-            uncertainty_of(model, block),
-            num_answers(graph, block, SET_EDGES["valid"][1]),
-        )
-        for block in valid.blocks.values()
-        if len(block)
-    }
-    return CountEstimate.fit(samples) if samples else None
+# ---- uncertainty ------------------------------------------------------------------------------
 
 
 def _measure_uncertainty(
@@ -334,11 +296,11 @@ def _measure_uncertainty(
     results: Mapping[str, StructureResult],
     seed: int,
 ) -> dict[str, StructureResult]:
-    """Add what the embeddings say of the number of answers, for structures without a union."""
+    """Return the results of structures without a union, with what uncertainty says of answers."""
     measured = [name for name in blocks if name in MEASURED]
     estimate = fit_counts(model, graph, measured, seed) if measured else None
     random = np.random.default_rng((seed, 4))
-    enriched = dict(results)
+    enriched = {}
     for name in measured:
         block = blocks[name]
         uncertainty = uncertainty_of(model, block)
@@ -354,3 +316,20 @@ def _measure_uncertainty(
             points=[(float(uncertainty[row]), int(counts[row])) for row in chosen],
         )
     return enriched
+
+
+def _tell_all_empty(
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    blocks: Mapping[str, QueryBlock],
+    empty_queries: int,
+    seed: int,
+    progress: Progress,
+) -> dict[str, EmptyResult]:
+    names = [name for name in MEASURED if name in blocks]
+    found = {}
+    for number, name in enumerate(names):
+        progress("queries without answers", number, len(names))
+        if (result := tell_empty(model, graph, name, empty_queries, seed)) is not None:
+            found[name] = result
+    return found

@@ -1,15 +1,13 @@
 """Filtered ranks by counting.
 
-A hard answer is ranked against all entities that are no answers, easy or hard: its rank is one more
-than the number of those that are closer. Entities at exactly the same distance count half, the mean
-of the best and the worst order of a tie, so a model that scores everything alike looks as bad as it
-is.
+A hard answer is ranked against all entities that are not answers, easy or hard: its rank is one
+more than the number of those that are closer. A tie counts half, the mean of its best and its worst
+order, so a model that scores everything alike looks as bad as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,11 +15,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from betae import parallel
+from betae.evaluation.results import Metrics
 from betae.models.base import QueryModel
 from betae.models.execute import SCORES_AT_ONCE, Group, UnionForm, embed_queries, score_blocks
 from betae.querysets.query_set import QueryBlock
 
-QUERIES_AT_ONCE = 2048  # embedded together; the distances are blocked further
+Doubles = NDArray[np.float64]
+QUERIES_AT_ONCE = 2048  # embedded together; distances are computed in smaller blocks
 
 
 @njit(nogil=True, cache=True)
@@ -42,9 +42,9 @@ def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # typ
         of_answers = distances[row][answers[:count]]
         for i in range(len(wanted)):
             limit = distances[row, wanted[i]]
-            closer, level = _count(distances[row], limit)
-            closer_answers, level_answers = _count(of_answers, limit)
-            ranks[hard_offsets[row] + i] = 1 + closer - closer_answers + (level - level_answers) / 2
+            closer, ties = _count(distances[row], limit)
+            closer_answers, tied_answers = _count(of_answers, limit)
+            ranks[hard_offsets[row] + i] = 1 + closer - closer_answers + (ties - tied_answers) / 2
         is_answer[answers[:count]] = False
 
 
@@ -52,30 +52,30 @@ def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # typ
 def _count(distances, limit):  # type: ignore[no-untyped-def]
     """Return how many distances are below a limit, and how many are equal to it.
 
-    What is not a number counts as infinite: a broken model must not look good.
+    NaN counts as infinite: a model that has diverged must not look good.
     """
-    closer, level = 0, 0
-    for i in range(len(distances)):  # by index: the compiler makes vector code of it
+    closer, ties = 0, 0
+    for i in range(len(distances)):  # by index, so that the compiler vectorises it
         if distances[i] < limit:
             closer += 1
         if distances[i] == limit:
-            level += 1
+            ties += 1
     if not limit < np.inf:
         closer = 0
         for i in range(len(distances)):
             if distances[i] < np.inf:
                 closer += 1
-        level = len(distances) - closer
-    return closer, level
+        ties = len(distances) - closer
+    return closer, ties
 
 
-def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> NDArray[np.float64]:
+def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> Doubles:
     """Return the rank of every hard answer, in order, given the distances of the block's queries.
 
     `distances` is (num_queries, num_entities); the result is as long as `block.hard.values`.
     """
 
-    def run(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def run(rows: NDArray[np.int64]) -> Doubles:
         part = block.take(rows)
         ranks = np.empty(len(part.hard.values))
         _rank_rows(
@@ -117,7 +117,7 @@ def as_group(block: QueryBlock, rows: NDArray[np.int64]) -> Group:
 
 def rank_block(
     model: QueryModel, table: torch.Tensor, block: QueryBlock, union: UnionForm = "DNF"
-) -> NDArray[np.float64]:
+) -> Doubles:
     """Return the rank of every hard answer of a block, in the order of `block.hard.values`."""
     pieces = [
         rank_rows(distances, block.take(rows))
@@ -126,26 +126,15 @@ def rank_block(
     return np.concatenate([np.empty(0), *pieces])
 
 
-@dataclass(frozen=True)
-class Metrics:
-    """Means over the hard answers of a query, then over queries, in percent."""
-
-    mrr: float
-    hits_at_1: float
-    hits_at_3: float
-    hits_at_10: float
-    num_queries: int
-
-
-def per_query(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def per_query(values: Doubles, offsets: NDArray[np.int64]) -> Doubles:
     """Return the mean of the values of each query."""
     return np.add.reduceat(values, offsets[:-1]) / np.diff(offsets)
 
 
-def summarise(ranks: NDArray[np.float64], offsets: NDArray[np.int64]) -> Metrics:
+def summarise(ranks: Doubles, offsets: NDArray[np.int64]) -> Metrics:
     """Turn the ranks of the hard answers of some queries into metrics."""
 
-    def percent(values: NDArray[np.float64]) -> float:
+    def percent(values: Doubles) -> float:
         return 100 * float(per_query(values, offsets).mean())
 
     one, three, ten = (percent((ranks <= k).astype(np.float64)) for k in (1, 3, 10))
@@ -153,5 +142,5 @@ def summarise(ranks: NDArray[np.float64], offsets: NDArray[np.int64]) -> Metrics
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the plain mean; NaN of nothing."""
+    """Return the mean; NaN if there are no values."""
     return float(np.mean(values)) if len(values) else float("nan")

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
-from betae.evaluation.paper import Content, Row, _paper_rows
+from betae.evaluation.paper import paper_figures
+from betae.evaluation.results import (
+    Average,
+    Evaluation,
+    KeptEvaluation,
+    Metrics,
+    StructureResult,
+)
 from betae.queries.structures import EPFO, NEGATION
 
+Cell = float | str | None  # None: not measured, or not a number
+Row = tuple[str, Sequence[Cell]]
+Result = TypeVar("Result")
+
 FREQUENCY = "frequency"
-
-
 COLUMNS = (  # the paper's order, then the negation structures
     *("1p", "2p", "3p", "2i", "3i", "pi", "ip", "2u", "2u-DM", "up", "up-DM", "EPFO"),
     *(*NEGATION, "negation"),
 )
-
-
 MODEL_NAMES = {"betae": "BetaE", "query2box": "Query2Box", "gqe": "GQE"}
-
-
 PAPERS_ROWS = [f"paper's {model}" for model in MODEL_NAMES.values()]
-
-
 METRICS = {"mrr": "MRR", "hits_at_1": "H@1", "hits_at_3": "H@3", "hits_at_10": "H@10"}
-
-
 EASY = (
     "With negation, entities that are answers on the smaller graph only are left out of the "
-    "ranking, as in the paper's release; under the strict reading they count as wrong answers."
+    "ranking, as in the paper's release; read strictly, they count as wrong answers."
 )
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a label and figures; a cell that is None was not measured."""
+    """Rows of a label and figures; a cell that is None is left blank."""
 
     title: str
     columns: Sequence[str]
@@ -44,11 +46,9 @@ class Table:
     digits: int = 1
 
 
-def make_tables(evaluations: Sequence[Content]) -> list[Table]:
-    """Lay out what some runs have on one query set."""
-    there = {name for each in evaluations for name in each["structures"] | each["averages"]}
-    columns = [name for name in COLUMNS if name in there]
-    columns += sorted(there - set(columns))
+def make_tables(evaluations: Sequence[KeptEvaluation]) -> list[Table]:
+    """Lay out the evaluations of some runs on one query set."""
+    columns = columns_of([each.evaluation for each in evaluations])
     tables = [
         *(_metric_table(evaluations, metric, columns) for metric in METRICS),
         _missing_table(evaluations, columns),
@@ -61,8 +61,40 @@ def make_tables(evaluations: Sequence[Content]) -> list[Table]:
     return [trimmed for table in tables if (trimmed := _trim(table)).columns]
 
 
+def columns_of(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return the structures and averages in the paper's order, a user's own structures last."""
+    there = {name for each in evaluations for name in each.results}
+    return [name for name in COLUMNS if name in there] + sorted(there - set(COLUMNS))
+
+
+def figures(
+    results: Mapping[str, Result], columns: Sequence[str], figure: Callable[[Result], Cell]
+) -> list[Cell]:
+    """Return a figure of the result of each column; None where there is none."""
+    cells = [figure(results[name]) if name in results else None for name in columns]
+    return [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells]
+
+
+def span(result: StructureResult | Average) -> str:
+    """Return the 95 % interval of a result as text."""
+    low, high = result.interval
+    return f"{low:.1f}–{high:.1f}"
+
+
+def cell_text(cell: Cell, digits: int) -> str:
+    """Return a cell as text."""
+    if cell is None:
+        return ""
+    return cell if isinstance(cell, str) else f"{cell:.{digits}f}"
+
+
+def most_complete(evaluations: Sequence[KeptEvaluation]) -> Evaluation:
+    """Return the evaluation with the most structures; what all runs share is taken from it."""
+    return max((each.evaluation for each in evaluations), key=lambda each: len(each.structures))
+
+
 def _trim(table: Table) -> Table:
-    """Leave out the columns that no run has anything in."""
+    """Leave out the columns in which no run has a figure."""
     kept = [
         place
         for place in range(len(table.columns))
@@ -72,109 +104,135 @@ def _trim(table: Table) -> Table:
     return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
 
 
-def _figures(evaluation: Content, columns: Sequence[str], *keys: str) -> list[Any]:
-    """Dig a figure out of the results of every structure and average; None where there is none."""
-    results = evaluation["structures"] | evaluation["averages"]
-    values = [results.get(column) for column in columns]
-    for key in keys:
-        values = [None if value is None else value.get(key) for value in values]
-    return values
+def _label(kept: KeptEvaluation) -> str:
+    model = kept.evaluation.model
+    return f"{kept.run} ({MODEL_NAMES.get(model, model)})"
 
 
-def _label(evaluation: Content) -> str:
-    return f"{evaluation['run']} ({MODEL_NAMES[evaluation['model']]})"
+def _paper_rows(evaluation: Evaluation, metric: str, columns: Sequence[str]) -> list[Row]:
+    return [
+        (f"paper's {model}", [values.get(column) for column in columns])
+        for model, values in paper_figures(evaluation, metric).items()
+    ]
 
 
-def _metric_table(evaluations: Sequence[Content], metric: str, columns: Sequence[str]) -> Table:
+# ---- the tables -------------------------------------------------------------------------------
+
+
+def _metric_table(
+    evaluations: Sequence[KeptEvaluation], metric: str, columns: Sequence[str]
+) -> Table:
+    def value(metrics: Metrics) -> float:
+        number: float = getattr(metrics, metric)
+        return number
+
     rows: list[Row] = []
     notes = []
     for each in evaluations:
-        rows.append((_label(each), _figures(each, columns, "metrics", metric)))
+        results = each.evaluation.results
+        rows.append((_label(each), figures(results, columns, lambda one: value(one.metrics))))
         if metric == "mrr":
-            rows.append(("95 % interval", [*map(_span, _figures(each, columns, "interval"))]))
-        if each["cannot"]:
-            notes.append(f"{_label(each)} cannot do {', '.join(each['cannot'])}: left blank.")
-        for kind, members in (("EPFO", EPFO), ("negation", NEGATION)):
-            average = each["averages"].get(kind)
-            if average and len(average["structures"]) < len(members):
-                notes.append(f"{_label(each)}: {kind} is over {', '.join(average['structures'])}.")
-    most = max(evaluations, key=lambda each: len(each["structures"]))
-    rows.append((FREQUENCY, _figures(most, columns, "frequency", metric)))
-    rows += _paper_rows(most, metric, columns)
+            rows.append(("95 % interval", figures(results, columns, span)))
+        notes += _notes(each)
+    most = most_complete(evaluations)
+    of_baseline = figures(most.results, columns, lambda one: value(one.frequency))
+    rows += [(FREQUENCY, of_baseline), *_paper_rows(most, metric, columns)]
     return Table(f"{METRICS[metric]}, %", columns, rows, notes)
 
 
-def _span(interval: Sequence[float] | None) -> str | None:
-    return None if interval is None else f"{interval[0]:.1f}–{interval[1]:.1f}"
+def _notes(kept: KeptEvaluation) -> list[str]:
+    """Say what a run cannot answer, and which averages are not over all structures."""
+    notes = []
+    if kept.evaluation.cannot:
+        notes.append(f"{_label(kept)} cannot do {', '.join(kept.evaluation.cannot)}: left blank.")
+    for kind, members in (("EPFO", EPFO), ("negation", NEGATION)):
+        average = kept.evaluation.averages.get(kind)
+        if average and len(average.structures) < len(members):
+            notes.append(f"{_label(kept)}: {kind} is over {', '.join(average.structures)}.")
+    return notes
 
 
-def _missing_table(evaluations: Sequence[Content], columns: Sequence[str]) -> Table:
+def _missing_table(evaluations: Sequence[KeptEvaluation], columns: Sequence[str]) -> Table:
     rows: list[Row] = []
     for each in evaluations:
-        splits = [split for split in _figures(each, columns, "by_missing") if split]
-        for number in sorted({number for split in splits for number in split}):
-            results = [each["structures"].get(column) for column in columns]
-            cells = [None if result is None else _missing(result, number) for result in results]
-            rows.append((f"{_label(each)}: {number} missing", cells))
+        structures = each.evaluation.structures
+        for number in sorted({n for result in structures.values() for n in result.by_missing}):
+
+            def cell(result: StructureResult, number: int = number) -> Cell:
+                return _missing(result, number)
+
+            label = f"{_label(each)}: {number} missing"
+            rows.append((label, figures(structures, columns, cell)))
     note = (
-        "By how many edges of an answer's best derivation the smaller graph has not; in brackets "
-        "the share of the hard answers, * where those are all edges of the derivation."
+        "By the number of edges in an answer's best derivation that the smaller graph lacks; in "
+        "brackets the share of the hard answers, * where all edges of the derivation are missing."
     )
     return Table("MRR by missing edges, %", columns, rows, [note])
 
 
-def _missing(result: Content, number: str) -> str | None:
-    split = result["by_missing"]
-    if number not in split:
+def _missing(result: StructureResult, number: int) -> str | None:
+    if number not in result.by_missing:
         return None
-    total = sum(each["num_answers"] for each in split.values())
-    mark = "*" if int(number) == result["num_edges"] else ""
-    return f"{split[number]['mrr']:.1f}{mark} ({split[number]['num_answers'] / total:.0%})"
+    part = result.by_missing[number]
+    total = sum(each.num_answers for each in result.by_missing.values())
+    mark = "*" if number == result.num_edges else ""
+    return f"{part.mrr:.1f}{mark} ({part.num_answers / total:.0%})"
 
 
-def _strict_table(evaluations: Sequence[Content], columns: Sequence[str]) -> Table:
+def _strict_table(evaluations: Sequence[KeptEvaluation], columns: Sequence[str]) -> Table:
     rows: list[Row] = []
     for each in evaluations:
-        strict = _figures(each, columns, "strict_mrr")
-        release = _figures(each, columns, "metrics", "mrr")
-        both = zip(strict, release, strict=True)
-        rows.append((f"{_label(each)}: release", [None if s is None else r for s, r in both]))
-        rows.append((f"{_label(each)}: strict", strict))
+        structures = each.evaluation.structures
+        both = {name: one for name, one in structures.items() if one.strict_mrr is not None}
+        release = figures(both, columns, lambda one: one.metrics.mrr)
+        rows.append((f"{_label(each)}: release", release))
+        rows.append((f"{_label(each)}: strict", figures(both, columns, lambda one: one.strict_mrr)))
     return Table("MRR by the reading of easy, %", columns, rows, [EASY])
 
 
 def _correlation_table(
-    evaluations: Sequence[Content], key: str, name: str, columns: Sequence[str]
+    evaluations: Sequence[KeptEvaluation], key: str, name: str, columns: Sequence[str]
 ) -> Table:
+    def value(result: StructureResult) -> Cell:
+        number: float | None = getattr(result.correlation, key, None)
+        return number
+
     rows: list[Row] = [
-        (_label(each), _figures(each, columns, "correlation", key)) for each in evaluations
+        (_label(each), figures(each.evaluation.structures, columns, value)) for each in evaluations
     ]
-    rows += _paper_rows(evaluations[0], key, columns)
+    rows += _paper_rows(evaluations[0].evaluation, key, columns)
     title = f"{name} correlation of entropy (box size) with the number of answers"
     return Table(title, [*columns, "mean"], _with_mean(rows), digits=3)
 
 
-def _empty_table(evaluations: Sequence[Content], columns: Sequence[str]) -> Table:
+def _empty_table(evaluations: Sequence[KeptEvaluation], columns: Sequence[str]) -> Table:
     rows: list[Row] = [
-        (_label(each), [each["empty"].get(column, {}).get("roc_auc") for column in columns])
+        (_label(each), figures(each.evaluation.empty, columns, lambda one: one.roc_auc))
         for each in evaluations
     ]
-    rows += _paper_rows(evaluations[0], "roc_auc", columns)
+    rows += _paper_rows(evaluations[0].evaluation, "roc_auc", columns)
     note = (
         "Queries with more than 5 answers against queries without any, whose entities and "
-        "relations are drawn at random. Above 0.5: those with answers have more entropy."
+        "relations are sampled at random. Above 0.5: those with answers have more entropy."
     )
     title = "Queries without answers: ROC-AUC of entropy (box size)"
     return Table(title, [*columns, "mean"], _with_mean(rows), [note], digits=3)
 
 
-def _count_table(evaluations: Sequence[Content], columns: Sequence[str]) -> Table:
+def _count_table(evaluations: Sequence[KeptEvaluation], columns: Sequence[str]) -> Table:
     rows: list[Row] = []
     for each in evaluations:
-        for key, what in (("factor", "estimate"), ("factor_of_constant", "one number for all")):
-            rows.append((f"{_label(each)}: {what}", _figures(each, columns, "count_error", key)))
+        errors = {
+            name: one.count_error
+            for name, one in each.evaluation.structures.items()
+            if one.count_error is not None
+        }
+        estimate = figures(errors, columns, lambda one: one.factor)
+        constant = figures(errors, columns, lambda one: one.factor_of_constant)
+        rows.append((f"{_label(each)}: estimate", estimate))
+        rows.append((f"{_label(each)}: one number for all", constant))
     note = (
-        "Half of the estimates are within this factor of the number of answers. Fitted on "
+        "Half of the estimates are within this factor of the number of answers. They are fitted to "
         "validation queries; beside them the best single number for each structure."
     )
     return Table("Estimated number of answers", columns, rows, [note], digits=2)
@@ -187,9 +245,3 @@ def _with_mean(rows: Sequence[Row]) -> list[Row]:
         there = [cell for cell in cells if isinstance(cell, float)]
         longer.append((label, [*cells, sum(there) / len(there) if there else None]))
     return longer
-
-
-def _text(cell: float | str | None, digits: int) -> str:
-    if cell is None:
-        return ""
-    return cell if isinstance(cell, str) else f"{cell:.{digits}f}"

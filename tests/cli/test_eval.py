@@ -75,7 +75,7 @@ def folder(made, tmp_path):
 @pytest.fixture(autouse=True)
 def _few_validation_queries(monkeypatch):
     """Else the search for them takes most of the time on so small a graph."""
-    monkeypatch.setattr("betae.evaluation.evaluate.VALIDATION_QUERIES", 5)
+    monkeypatch.setattr("betae.evaluation.uncertainty.VALIDATION_QUERIES", 5)
 
 
 def evaluate(run_folder, *arguments, empty=20):

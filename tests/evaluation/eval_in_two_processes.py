@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from betae import KnowledgeGraph, Triples, parallel
-from betae.evaluation import evaluate
+from betae.evaluation import uncertainty
+from betae.evaluation.evaluate import evaluate
 from betae.models import BetaConfig, BoxConfig, QueryModel, VectorConfig
 from betae.models.store import build_model
 from betae.querysets import sampler
@@ -101,11 +102,11 @@ def models_of(graph):
 def main():
     graph, queries = KnowledgeGraph.open(sys.argv[1]), QuerySet.open(sys.argv[2])
     torch.set_num_threads(1)
-    evaluate.VALIDATION_QUERIES, sampler.BATCH = FEW, WALKS
+    uncertainty.VALIDATION_QUERIES, sampler.BATCH = FEW, WALKS
     with parallel.joined("Run it again."):
         for name, model in models_of(graph).items():
             steps = []
-            evaluation = evaluate.evaluate(
+            evaluation = evaluate(
                 model,
                 graph,
                 queries,

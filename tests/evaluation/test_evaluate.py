@@ -10,7 +10,9 @@ import torch
 
 from betae.errors import InvalidArgument
 from betae.evaluation import evaluate as module
-from betae.evaluation.ranks import Metrics, per_query, rank_block
+from betae.evaluation import uncertainty
+from betae.evaluation.ranks import per_query, rank_block
+from betae.evaluation.results import Evaluation, Metrics
 from betae.exact.answers import answers
 from betae.exact.derivations import missing_edges
 from betae.graph.ragged import Ragged
@@ -52,7 +54,7 @@ def _quick():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "VALIDATION_QUERIES", FEW)
+        patch.setattr(uncertainty, "VALIDATION_QUERIES", FEW)
         patch.setattr(sampler, "BATCH", WALKS)
         yield
     torch.set_num_threads(before)
@@ -479,8 +481,10 @@ def diverged(graph):
     ids=["betae", "query2box", "gqe", "indifferent", "diverged"],
 )
 def test_it_is_strict_json(make, graph, queries):
-    content = evaluate(make(graph), graph, queries, empty_queries=FEW).to_json()
+    found = evaluate(make(graph), graph, queries, empty_queries=FEW)
+    content = found.to_json()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert repr(Evaluation.from_json(content)) == repr(found)  # NaN is not equal to itself
     assert content["queries"]["count"] == len(queries)
     assert content["graph"] == {
         "fingerprint": graph.fingerprint,

@@ -1,0 +1,119 @@
+"""Tables: which figure is in which cell."""
+
+import pytest
+
+from betae.evaluation.pages import to_markdown
+from betae.evaluation.results import MissingResult
+from betae.evaluation.tables import make_tables
+from betae.queries.structures import EPFO, NEGATION
+from tests.evaluation.helpers import (
+    OWN,
+    kept,
+    labels_of,
+    result,
+    row_of,
+    table_of,
+    uncertain,
+)
+
+
+def test_the_figures_are_in_their_cells():
+    ours = kept({"1p": 40.0, "2p": 20.0, "2in": 10.0})
+    assert [table.title for table in make_tables([ours])] == [
+        "MRR, %",
+        "H@1, %",
+        "H@3, %",
+        "H@10, %",
+        "MRR by missing edges, %",
+    ]
+    mrr = table_of([ours], "MRR, %")
+    assert mrr.columns == ["1p", "2p", "EPFO", "2in", "negation"]
+    assert labels_of(mrr) == ["run (BetaE)", "95 % interval", "frequency"]
+    assert mrr.rows[0][1] == [40.0, 20.0, 30.0, 10.0, 10.0]
+    assert mrr.rows[1][1] == ["38.0–42.0", "18.0–22.0", "29.0–31.0", "8.0–12.0", "9.0–11.0"]
+    assert mrr.rows[2][1] == [5.0] * 5
+    for title, of_run, of_frequency in (("H@1", 36.0, 1.0), ("H@3", 44.0, 9.0), ("H@10", 48, 13)):
+        table = table_of([ours], title)
+        assert labels_of(table) == ["run (BetaE)", "frequency"]
+        assert row_of(table, "run (BetaE)")["1p"] == of_run
+        assert row_of(table, "frequency")["1p"] == of_frequency
+
+
+def test_columns_are_in_the_papers_order_and_own_structures_last():
+    names = [OWN, *NEGATION[::-1], "up-DM", "up", "2u-DM", "2u", "ip", "pi", "3i", "2i", "3p", "1p"]
+    table = table_of([kept(dict.fromkeys(names, 20.0))], "MRR, %")
+    assert table.columns == [
+        *("1p", "3p", "2i", "3i", "pi", "ip", "2u", "2u-DM", "up", "up-DM", "EPFO"),
+        *(*NEGATION, "negation", OWN),
+    ]
+
+
+@pytest.mark.parametrize("first", ["betae", "query2box"])
+def test_what_a_run_cannot_do_is_blank(first):
+    beta = kept({"1p": 40.0, "2u": 30.0, "2u-DM": 28.0, "2in": 10.0}, run="a")
+    box = kept({"1p": 41.0, "2u": 31.0}, run="b", model_name="query2box", cannot=["2in"])
+    tables = make_tables([beta, box] if first == "betae" else [box, beta])
+    mrr = tables[0]
+    columns = ["1p", "2u", "2u-DM", "EPFO", "2in", "negation"]
+    assert row_of(mrr, "b (Query2Box)") == dict(
+        zip(columns, [41.0, 31.0, None, 36.0, None, None], strict=True)
+    )
+    assert row_of(mrr, "a (BetaE)")["2u-DM"] == 28.0
+    assert row_of(mrr, "frequency") == dict.fromkeys(columns, 5.0)  # of the run that did more
+    for table in tables[:4]:
+        assert "b (Query2Box) cannot do 2in: left blank." in table.notes
+        assert not any(note.startswith("a (BetaE) cannot") for note in table.notes)
+    (line,) = [line for line in to_markdown(mrr).splitlines() if line.startswith("| b ")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["b (Query2Box)", "41.0", "31.0", "", "36.0", "", ""]
+
+
+def test_an_average_over_some_structures_says_so():
+    some = kept({"1p": 40.0, "2u": 30.0, "2in": 10.0}, run="some")
+    whole = kept(dict.fromkeys((*EPFO, *NEGATION), 20.0), run="whole")
+    notes = make_tables([some, whole])[0].notes
+    assert notes == [
+        "some (BetaE): EPFO is over 1p, 2u.",
+        "some (BetaE): negation is over 2in.",
+    ]
+
+
+def test_missing_edges():
+    split = {1: MissingResult(20.0, 30), 2: MissingResult(10.0, 70)}
+    ours = kept({"1p": 40.0, "2p": result(15.0, 2, split), "2in": 12.0})
+    table = table_of([ours], "MRR by missing edges")
+    assert table.columns == ["1p", "2p", "2in"]  # averages are not split
+    assert row_of(table, "run (BetaE): 1 missing") == {
+        "1p": "40.0* (100%)",
+        "2p": "20.0 (30%)",
+        "2in": "12.0* (100%)",
+    }
+    assert row_of(table, "run (BetaE): 2 missing") == {
+        "1p": None,
+        "2p": "10.0* (70%)",
+        "2in": None,
+    }
+
+
+def test_the_strict_reading_stands_beside_the_releases():
+    ours = kept({"1p": 40.0, "2in": result(10.0, strict_mrr=8.5)})
+    table = table_of([ours], "MRR by the reading of easy")
+    assert table.rows == [("run (BetaE): release", [10.0]), ("run (BetaE): strict", [8.5])]
+    assert table.columns == ["2in"]
+
+
+def test_what_uncertainty_tells():
+    undefined = uncertain(20.0, float("nan"), float("nan"))
+    ours = kept(
+        {"1p": uncertain(40.0), "2p": undefined, "2i": uncertain(9.0, 0.7, -0.5), "2u": 5.0},
+        empty={"1p": 0.75, "2i": 0.85},
+    )
+    titles = ("Spearman", "Pearson", "Queries without answers", "Estimated number")
+    spearman, pearson, empty, counts = (table_of([ours], title) for title in titles)
+    assert spearman.columns == ["1p", "2i", "mean"]
+    assert spearman.rows == [("run (BetaE)", [0.5, 0.7, pytest.approx(0.6)])]
+    assert pearson.rows == [("run (BetaE)", [0.25, -0.5, pytest.approx(-0.125)])]
+    assert empty.rows == [("run (BetaE)", [0.75, 0.85, pytest.approx(0.8)])]
+    assert row_of(counts, "run (BetaE): estimate") == {"1p": 1.5, "2p": 1.5, "2i": 1.5}
+    assert row_of(counts, "run (BetaE): one number for all") == {"1p": 2.5, "2p": 2.5, "2i": 2.5}
+    assert "| 0.500 | 0.700 | 0.600 |" in to_markdown(spearman)
