@@ -291,7 +291,7 @@ def test_pickles_overwrite_pickles(world, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [(None, TripleError), (b"", TripleError), ({("e", ("x",)): {(1, (2,))}}, InvalidArgument)],
+    [(None, TripleError), (b"", TripleError), ({("e", ("x",)): {(1, (2,))}}, TripleError)],
 )
 def test_pickles_that_cannot_be_read(content, error, world, tmp_path):
     if content is not None:
