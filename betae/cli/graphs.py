@@ -120,13 +120,16 @@ def export(
 def info(
     graph: Graph,
     as_json: AsJson = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every checksum, however large the graph is.")
+    ] = False,
 ) -> None:
     """Describe a graph: entities, relations, edges per split, degrees, frequent relations."""
     from betae.cli.show import draw_description
     from betae.graph.describe import describe_graph
     from betae.graph.graph import KnowledgeGraph
 
-    description = describe_graph(KnowledgeGraph.open(graph))
+    description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
         print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
     else:

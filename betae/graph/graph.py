@@ -193,8 +193,13 @@ class KnowledgeGraph:
             write_manifest(partial, "graph", FORMAT_VERSION, facts)
 
     @classmethod
-    def open(cls, folder: Path | str, verify: bool = True) -> KnowledgeGraph:
-        """Memory-map a graph; `verify=False` skips the checksums (sizes are always checked)."""
+    def open(cls, folder: Path | str, verify: bool | None = None) -> KnowledgeGraph:
+        """Memory-map a graph.
+
+        Sizes are always checked. `verify=True` compares every checksum, `verify=False` none; by
+        default all of a graph up to 64 MiB, and those of parts of a larger one that were modified
+        since it was written.
+        """
         folder = Path(folder)
         manifest = read_manifest(folder, "graph", FORMAT_VERSION)
         check_parts(folder, manifest, verify)

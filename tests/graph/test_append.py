@@ -1,6 +1,5 @@
 """Edges added to a graph: ids stay, the rest is as if all had been read at once; runs know it."""
 
-import json
 import shutil
 
 import numpy as np
@@ -19,6 +18,7 @@ from betae.run import Run
 from betae.training import loop
 from betae.training.folder import RunFolder
 from tests.cli.test_cli import flat, run
+from tests.manifests import edit_manifest
 from tests.queries.strategies import examples, graphs
 from tests.training.helpers import small_config, small_graph, validation_queries
 
@@ -127,9 +127,7 @@ def test_adding_what_is_there_changes_nothing(toy_graph, write, assert_same_grap
 
 
 def test_a_graph_of_an_older_betae_opens(toy_store, toy_graph, write):
-    manifest = json.loads((toy_store / "manifest.json").read_text())
-    assert manifest.pop("ancestors") == []
-    (toy_store / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(toy_store, lambda manifest: manifest.pop("ancestors"))
     graph = KnowledgeGraph.open(toy_store).extended(read_triples(write("more.tsv", MORE)))
     assert graph.ancestors == (toy_graph.fingerprint,)
 

@@ -204,6 +204,15 @@ def test_what_is_no_query_set(toy_store, tmp_path, queries):
         QuerySet.open(tmp_path / "set")
 
 
+def test_a_changed_byte_in_the_manifest_is_noticed(world, tmp_path):
+    """Without its `!`, 2in would be 2i under the answers of 2in."""
+    sample_queries(world, {"2in": 5}, "test").save(tmp_path / "set")
+    manifest = tmp_path / "set" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("!", " "))
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged: its checksum"):
+        QuerySet.open(tmp_path / "set")
+
+
 def test_an_existing_folder_is_kept(queries, world, tmp_path):
     queries.save(tmp_path / "set")
     other = sample_queries(world, {"1p": 3})
