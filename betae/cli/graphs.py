@@ -45,6 +45,7 @@ def ingest(
 ) -> None:
     """Turn files of triples into a graph folder, or add them to one."""
     from betae.datasets.release import is_release, read_release
+    from betae.graph.append import append_triples
     from betae.graph.graph import KnowledgeGraph
     from betae.graph.triples import read_triples
     from betae.storage import check_writable
@@ -73,7 +74,11 @@ def ingest(
                 say=lambda text: status.update(escape(text)),
             )
         status.update("Sorting the adjacency")
-        graph = KnowledgeGraph.from_triples(triples) if before is None else before.extended(triples)
+        graph = (
+            KnowledgeGraph.from_triples(triples)
+            if before is None
+            else append_triples(before, triples)
+        )
         status.update("Writing the graph")
         graph.save(target, overwrite or append)
     if triples.labels:  # a label may be of a name that was there before
