@@ -10,7 +10,7 @@ from betae.errors import InvalidArgument
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise unless `value` is one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidArgument(f"{name} is {value!r}; choose of {', '.join(choices)}.")
+        raise InvalidArgument(f"{name} is {value!r}; choose one of {', '.join(choices)}.")
 
 
 def check_positive(name: str, value: Any, *, whole: bool = False, or_zero: bool = False) -> None:

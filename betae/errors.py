@@ -2,7 +2,7 @@
 
 BetaeError
 ├── InvalidArgument       a value out of range: names it and the range
-├── TripleError           an input file of triples or labels: names the file and the line
+├── TripleError           an input file of triples, labels or queries: names the file, the line
 ├── StoreError            a folder of betae's that is missing, damaged, too new or in the way
 ├── QueryError
 │   ├── QuerySyntaxError  puts a caret under the column
@@ -30,7 +30,7 @@ class InvalidArgument(BetaeError):
 
 
 class TripleError(BetaeError):
-    """An input file that cannot be read as triples; `file` and `line` say where."""
+    """An input file (triples, labels, queries) that cannot be read; `file`, `line` say where."""
 
     def __init__(self, message: str, file: Path | str, line: int | None = None):
         self.file, self.line = Path(file), line

@@ -1,14 +1,17 @@
 """Folders of memory-mapped arrays that are written whole or not at all.
 
 A store is a folder of `.npy` files and a `manifest.json` that says what it is (`kind`, `version`),
-whatever its writer adds, and the size and sha256 of every part. Nothing here knows about graphs.
+whatever its writer adds, the size and sha256 of every part, and a sha256 of the manifest itself.
+Nothing here knows about graphs.
 """
 
 import errno
 import hashlib
 import json
 import os
+import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +25,8 @@ from betae.errors import StoreError
 
 Array = NDArray[Any]
 MANIFEST = "manifest.json"
+CHECKSUM = "sha256"  # key of the manifest's own checksum
+LARGE = 64 * 2**20  # bytes; a larger store is not read through each time it is opened
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -31,25 +36,63 @@ def writing_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     check_writable(target, overwrite)
     with explaining_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
+        _remove_leftovers(target, "partial")
+        partial = Path(tempfile.mkdtemp(prefix=_hidden_name(target, "partial"), dir=target.parent))
         try:
             yield partial
             partial.chmod(0o755)
             _replace(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        # Not before: the old store may be all there is, if its writer was killed between two moves.
+        _remove_leftovers(target, "old")
 
 
 @contextmanager
 def writing_file(target: Path) -> Iterator[Path]:
     """Yield a path whose file becomes `target` on success and vanishes on any error."""
-    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    partial = target.with_name(_hidden_name(target, "partial"))
     with explaining_disk_errors(target):
+        _remove_leftovers(target, "partial")
         try:
             yield partial
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _hidden_name(target: Path, kind: str) -> str:
+    """Return how names of hidden files beside `target` begin: they tell who is writing."""
+    return f".{target.name}.{kind}-{platform.node()}-{os.getpid()}-"
+
+
+def _remove_leftovers(target: Path, kind: str) -> None:
+    """Remove what writers of `target` on this machine left behind when they were killed."""
+    if not target.parent.is_dir():
+        return
+    by_anyone_here = _hidden_name(target, kind).removesuffix(f"{os.getpid()}-")
+    for path in target.parent.iterdir():
+        process, _, _ = path.name.removeprefix(by_anyone_here).partition("-")
+        if not path.name.startswith(by_anyone_here) or not process.isdecimal():
+            continue
+        if _is_running(int(process)):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    if sys.platform == "win32":  # there, signal 0 is not a harmless question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager
@@ -85,7 +128,7 @@ def _replace(new: Path, target: Path) -> None:
         new.rename(target)
         return
     # A folder cannot be renamed over a full one: move the old one aside, then delete it.
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent))
+    old = Path(tempfile.mkdtemp(prefix=_hidden_name(target, "old"), dir=target.parent))
     target.rename(old)  # over the empty folder just made
     try:
         new.rename(target)
@@ -114,14 +157,22 @@ def write_manifest(folder: Path, kind: str, version: int, facts: Mapping[str, An
             os.fsync(file.fileno())
         parts[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     manifest = {"kind": kind, "version": version, **facts, "parts": parts}
+    manifest[CHECKSUM] = manifest_checksum(manifest)
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
 
 
+def manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the sha256 of what a manifest says, its own checksum aside, however it is spaced."""
+    content = json.loads(json.dumps(manifest))  # as it will be read: lists, string keys
+    content.pop(CHECKSUM, None)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 def read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
-    """Return the manifest of a store, once it is of this kind and not newer than `version`."""
+    """Return the manifest of a store, once it is whole, of this kind and not above `version`."""
     path = folder / MANIFEST
     try:
         manifest = _load_manifest(path)
@@ -135,6 +186,10 @@ def read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
         raise StoreError(
             f"{folder} has format version {manifest['version']}; this betae reads up to "
             f"{version}. Upgrade it: pip install --upgrade betae"
+        )
+    if manifest.get(CHECKSUM) != manifest_checksum(manifest):
+        raise StoreError(
+            f"{path} is damaged: its checksum does not match its content. Make the {kind} again."
         )
     return manifest
 
@@ -152,20 +207,29 @@ def _load_manifest(path: Path) -> dict[str, Any]:
     return manifest  # type: ignore[no-any-return]
 
 
-def check_parts(folder: Path, manifest: Mapping[str, Any], verify: bool = True) -> None:
-    """Check the sizes of the parts of a store, and their contents when `verify`."""
+def check_parts(folder: Path, manifest: Mapping[str, Any], verify: bool | None = None) -> None:
+    """Check the sizes of the parts of a store, and the checksums of all (`verify`) or none.
+
+    By default, all checksums of a store up to 64 MiB are checked, and of a larger one those of the
+    parts that were modified after its manifest. The manifest is written last, so there are none
+    such unless the store was changed, or copied without its times.
+    """
     again = f"Make the {manifest['kind']} again."
-    for name, expected in manifest["parts"].items():
+    parts = manifest["parts"].items()
+    is_large = sum(expected["bytes"] for _, expected in parts) > LARGE
+    written = (folder / MANIFEST).stat().st_mtime_ns
+    for name, expected in parts:
         path = folder / name
         if not path.is_file():
             raise StoreError(f"{path} is missing. {again}")
-        size = path.stat().st_size
+        size, modified = path.stat().st_size, path.stat().st_mtime_ns
+        is_suspect = not is_large or modified > written
         if size != expected["bytes"]:
             raise StoreError(
                 f"{path} is truncated or changed: {size} bytes, {expected['bytes']} expected. "
                 + again
             )
-        if verify and _sha256(path) != expected["sha256"]:
+        if (is_suspect if verify is None else verify) and _sha256(path) != expected["sha256"]:
             raise StoreError(
                 f"{path} is damaged: its checksum does not match the manifest. {again}"
             )

@@ -1,15 +1,20 @@
+import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from betae import KnowledgeGraph, StoreError
+from betae import KnowledgeGraph, StoreError, storage
 from betae.storage import check_writable, writing_file, writing_folder
+from tests.cli.test_cli import run
+from tests.manifests import edit_manifest
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -18,12 +23,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def edit_manifest(store: Path, **changes) -> None:
-    path = store / "manifest.json"
-    manifest = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
 
 
 # ---- damage -------------------------------------------------------------------------------------
@@ -97,15 +96,109 @@ def test_a_manifest_that_is_no_manifest(toy_store, text):
     ids=str,
 )
 def test_a_manifest_that_is_wrong(toy_store, changes, words):
-    edit_manifest(toy_store, **changes)
+    def change(manifest):
+        manifest |= changes
+        for key in [key for key, value in manifest.items() if value is ...]:
+            del manifest[key]
+
+    edit_manifest(toy_store, change)
     with pytest.raises(StoreError, match=words):
         KnowledgeGraph.open(toy_store)
+
+
+def test_a_changed_byte_in_a_manifest_is_noticed(toy_store):
+    path = toy_store / "manifest.json"
+    sound = path.read_bytes()
+    content = json.loads(sound)
+    for place in range(len(sound)):
+        changed = sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :]
+        try:
+            is_same = json.loads(changed) == content  # another blank
+        except ValueError:
+            is_same = False
+        if not is_same:
+            path.write_bytes(changed)
+            with pytest.raises(StoreError):
+                KnowledgeGraph.open(toy_store)
+
+
+def test_a_manifest_needs_its_checksum_and_may_be_spaced_anew(toy_store):
+    path = toy_store / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest))
+    KnowledgeGraph.open(toy_store)
+    del manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged: its checksum"):
+        KnowledgeGraph.open(toy_store)
+    edit_manifest(toy_store, lambda manifest: manifest.update(fingerprint="0" * 64))
+    assert KnowledgeGraph.open(toy_store).fingerprint == "0" * 64
 
 
 def test_what_is_not_a_store(tmp_path, write):
     for path in (tmp_path, tmp_path / "nowhere", write("file.tsv", "a\tr\tb\n")):
         with pytest.raises(StoreError, match=r"is not a betae graph: it has no manifest\.json"):
             KnowledgeGraph.open(path)
+
+
+# ---- large stores: what is read at each opening ------------------------------------------------
+
+
+def age(path: Path, seconds: float) -> None:
+    """Set when a file was modified, against now."""
+    moment = time.time_ns() + int(seconds * 1e9)
+    os.utime(path, ns=(moment, moment))
+
+
+def damage(path: Path) -> None:
+    """Change the last byte."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """Take every store for a large one, and note which parts are read through."""
+    read_through = []
+
+    def spy(path):
+        read_through.append(path.name)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(storage, "LARGE", 0)
+    monkeypatch.setattr(storage, "_sha256", spy)
+    return read_through
+
+
+def test_a_large_store_is_read_through_only_if_asked(toy_store, hashed):
+    KnowledgeGraph.open(toy_store)
+    assert hashed == []
+    KnowledgeGraph.open(toy_store, verify=True)
+    assert sorted(hashed) == sorted(path.name for path in toy_store.glob("*.npy"))
+
+
+def test_a_part_of_a_large_store_that_is_newer_than_its_manifest_is_read_through(toy_store, hashed):
+    age(toy_store / "manifest.json", -60)
+    for part in toy_store.glob("*.npy"):
+        age(part, -61)
+    age(toy_store / "test.npy", 0)
+    KnowledgeGraph.open(toy_store)
+    assert hashed == ["test.npy"]
+    damage(toy_store / "entities.text.npy")
+    with pytest.raises(StoreError, match=r"entities\.text\.npy is damaged"):
+        KnowledgeGraph.open(toy_store)
+
+
+def test_a_silent_change_in_a_large_store_is_found_by_a_full_check(toy_store, hashed):
+    part = toy_store / "entities.text.npy"
+    damage(part)
+    age(part, -60)
+    KnowledgeGraph.open(toy_store)
+    assert hashed == []
+    with pytest.raises(StoreError, match="checksum"):
+        KnowledgeGraph.open(toy_store, verify=True)
+    assert run("info", toy_store).exit_code == 0
+    assert "checksum" in str(run("info", toy_store, "--verify").exception)
 
 
 # ---- what is in the way -------------------------------------------------------------------------
@@ -199,6 +292,64 @@ def test_the_store_appears_only_when_complete(tmp_path):
         assert not target.exists()
         (partial / "x").write_text("x")
     assert contents(target) == {"x": b"x"}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from betae.storage import writing_file, writing_folder
+target = Path(sys.argv[1])
+writing = writing_file(target) if sys.argv[2] == "file" else writing_folder(target)
+with writing as partial:
+    (partial / "half.npy" if partial.is_dir() else partial).write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read() if sys.argv[3] == "wait" else os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def start_writing(target, kind, then):
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, target, kind, then],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_write_left_is_removed_by_the_next(tmp_path, kind):
+    writing = writing_file if kind == "file" else writing_folder
+    target, other = tmp_path / "it", tmp_path / "it.other"
+    alive = start_writing(target, kind, "wait")
+    for place in (target, other):
+        start_writing(place, kind, "die").communicate()
+    assert len(list(tmp_path.glob(".it*"))) == 3
+    with writing(target) as partial:
+        (partial / "x" if kind == "folder" else partial).write_text("x")
+    left = sorted(path.name for path in tmp_path.glob(".it*"))
+    assert len(left) == 2  # that of the living one, and that of another target
+    assert [name.startswith(".it.other.partial-") for name in left] == [True, False]
+    assert f"-{alive.pid}-" in left[1]
+    assert (target / "x" if kind == "folder" else target).is_file()
+    alive.communicate()
+    assert alive.returncode == 0  # what it was writing was there to the end
+
+
+def test_an_old_store_is_removed_only_when_there_is_a_new_one(toy_store, toy_graph):
+    """As if a write had been killed between moving the old store away and the new one in."""
+    print_pid = [sys.executable, "-c", "import os; print(os.getpid())"]
+    dead = subprocess.run(print_pid, capture_output=True, text=True, check=True).stdout.strip()
+    name = storage._hidden_name(toy_store, "old").replace(f"{os.getpid()}", dead)
+    old = toy_store.with_name(f"{name}x")
+    toy_store.rename(old)
+    with pytest.raises(RuntimeError), writing_folder(toy_store):
+        raise RuntimeError
+    assert (old / "manifest.json").is_file()
+    toy_graph.save(toy_store)
+    assert [path.name for path in toy_store.parent.iterdir()] == ["toy"]
 
 
 FULL_DISK = """

@@ -45,6 +45,7 @@ def ingest(
 ) -> None:
     """Turn files of triples into a graph folder, or add them to one."""
     from betae.datasets.release import is_release, read_release
+    from betae.graph.append import append_triples
     from betae.graph.graph import KnowledgeGraph
     from betae.graph.triples import read_triples
     from betae.storage import check_writable
@@ -73,7 +74,11 @@ def ingest(
                 say=lambda text: status.update(escape(text)),
             )
         status.update("Sorting the adjacency")
-        graph = KnowledgeGraph.from_triples(triples) if before is None else before.extended(triples)
+        graph = (
+            KnowledgeGraph.from_triples(triples)
+            if before is None
+            else append_triples(before, triples)
+        )
         status.update("Writing the graph")
         graph.save(target, overwrite or append)
     if triples.labels:  # a label may be of a name that was there before
@@ -120,13 +125,16 @@ def export(
 def info(
     graph: Graph,
     as_json: AsJson = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every checksum, however large the graph is.")
+    ] = False,
 ) -> None:
     """Describe a graph: entities, relations, edges per split, degrees, frequent relations."""
     from betae.cli.show import draw_description
     from betae.graph.describe import describe_graph
     from betae.graph.graph import KnowledgeGraph
 
-    description = describe_graph(KnowledgeGraph.open(graph))
+    description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
         print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
     else:

@@ -48,7 +48,9 @@ def read_pickle(path: Path) -> Any:
             return _PlainUnpickler(file).load()
     except FileNotFoundError:
         raise TripleError("there is no such file.", path) from None
-    except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, IndexError) as error:
+    except OSError as error:
+        raise TripleError(f"it cannot be read: {error.strerror or error}.", path) from error
+    except Exception as error:  # bytes that are no pickle can raise anything
         raise TripleError(f"not a sound pickle of plain data: {error}.", path) from error
 
 

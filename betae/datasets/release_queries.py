@@ -1,25 +1,35 @@
-"""The release's queries: pickles of nested tuples, read and written."""
+"""The release's queries: pickles of nested tuples, read and written.
+
+A pickle may hold anything, and the compiled kernels trust the ids they are given: everything that
+is read here is checked once, before it is used.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from betae.checks import check_choice
 from betae.datasets.release import read_pickle
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, TripleError
 from betae.exact.answers import answers_of_structure
+from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
+from betae.queries.ast import Query
 from betae.queries.structures import from_tuple, name_of, structure_of, to_tuple
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
 from betae.storage import write_manifest, writing_folder
 
 FORMAT_VERSION = 1
+NOT_AN_ID = -(2**62)
+OTHER_GRAPH = "Do the queries belong to another graph?"
 
 
 def read_release_queries(
@@ -29,39 +39,153 @@ def read_release_queries(
 
     Easy answers that are not stored are computed from the graph (Query2Box's release has none).
     """
+    check_choice("split", split, SET_EDGES)
     folder = Path(folder)
-    by_structure = read_pickle(folder / f"{split}-queries.pkl")
-    hard = read_pickle(folder / f"{split}-hard-answers.pkl") if split != "train" else {}
-    easy_name = "train-answers.pkl" if split == "train" else f"{split}-easy-answers.pkl"
-    has_easy = split == "train" or (folder / easy_name).is_file()
-    easy = read_pickle(folder / easy_name) if has_easy else None
-    blocks = {}
-    for nested, queries in by_structure.items():
-        structure, queries = from_tuple(nested), sorted(queries)
-        symbols = np.array([structure_of(from_tuple(query))[1] for query in queries], np.int32)
+    file = folder / f"{split}-queries.pkl"
+    easy_file = folder / ("train-answers.pkl" if split == "train" else f"{split}-easy-answers.pkl")
+    hard_file = folder / f"{split}-hard-answers.pkl"
+    by_structure = _read_dictionary(file)
+    if not by_structure:
+        raise TripleError("it holds no queries.", file)
+    easy = _read_dictionary(easy_file) if split == "train" or easy_file.is_file() else None
+    hard = _read_dictionary(hard_file) if split != "train" else None
+    blocks: dict[str, QueryBlock] = {}
+    for key, unordered in by_structure.items():
+        structure = _read_structure(key, file)
+        name = name_of(structure)
+        if name in blocks:
+            raise TripleError(f"it holds {name} twice, once under the key {key!r}.", file)
+        queries, symbols = _read_symbols(key, unordered, name, graph, file)
         if easy is None:
-            easy_answers = answers_of_structure(
-                graph.adjacency(SET_EDGES[split][0]), structure, symbols
-            )
+            smaller = graph.adjacency(SET_EDGES[split][0])
+            easy_answers = answers_of_structure(smaller, structure, symbols)
         else:
-            easy_answers = Ragged.from_rows([sorted(easy[query]) for query in queries])
-        blocks[name_of(structure)] = QueryBlock(
-            structure,
-            symbols,
-            easy_answers,
-            Ragged.from_rows([sorted(hard.get(query, ())) for query in queries]),
-        )
-    ids = np.concatenate([t.values for b in blocks.values() for t in (b.easy, b.hard)])
-    if len(ids) and not 0 <= ids.min() <= ids.max() < graph.num_entities:
-        raise InvalidArgument(
-            f"{folder} has an answer with the id {ids.max()}, but the graph has "
-            f"{graph.num_entities:,} entities: they belong to another graph."
-        )
+            easy_answers = _read_answers(easy, queries, name, graph.num_entities, easy_file)
+        hard_answers = Ragged.from_rows([()] * len(queries))
+        if hard is not None:
+            hard_answers = _read_answers(hard, queries, name, graph.num_entities, hard_file)
+        blocks[name] = QueryBlock(structure, symbols, easy_answers, hard_answers)
     origin = {
         "source": f"release, {folder.name}",
         "kind": "query2box" if easy is None else "betae",  # whose release
     }
     return QuerySet(split, blocks, graph.fingerprint, origin)
+
+
+# ---- checks of what a pickle holds --------------------------------------------------------------
+
+
+def _read_dictionary(file: Path) -> dict[Any, Any]:
+    content = read_pickle(file)
+    if not isinstance(content, dict):
+        raise TripleError(f"a dictionary is expected, found {type(content).__name__}.", file)
+    return content
+
+
+def _read_structure(key: Any, file: Path) -> Query:
+    try:
+        letters: list[Any] = []
+        _collect_leaves(key, key, letters)
+        if not all(letter in ("e", "r", "u", "n") for letter in letters):
+            raise InvalidArgument("The letters of a structure are e, r, u and n.")
+        return from_tuple(key)
+    except (InvalidArgument, RecursionError) as error:
+        message = f"the key {key!r} is not the structure of a query, such as ('e', ('r',))."
+        raise TripleError(message, file) from error
+
+
+def _read_symbols(
+    key: Any, unordered: Any, name: str, graph: KnowledgeGraph, file: Path
+) -> tuple[list[Any], Ids]:
+    """Return the queries of one structure, sorted, and their symbols (n, num_symbols)."""
+    if not isinstance(unordered, set):
+        kind = type(unordered).__name__
+        raise TripleError(f"{name}: a set of queries is expected, found {kind}.", file)
+    queries, leaves = list(unordered), list[Any]()
+    for query in queries:
+        if not _collect_leaves(key, query, leaves):
+            raise TripleError(
+                f"{name}: the query {query!r} does not have the structure {key!r}, under which it "
+                "is filed.",
+                file,
+            )
+    letters: list[str] = []
+    _collect_leaves(key, key, letters)
+    bounds = {  # of the numbers that stand for a letter
+        "e": ("an entity", 0, graph.num_entities - 1),
+        "r": ("a relation", 0, graph.num_relations - 1),
+        "u": ("a union", -1, -1),
+        "n": ("a complement", -2, -2),
+    }
+    kinds, lowest, highest = zip(*(bounds[letter] for letter in letters), strict=True)
+    numbers = _to_numbers(leaves).reshape(len(queries), len(letters))
+    is_outside = (numbers < np.array(lowest)) | (numbers > np.array(highest))
+    if is_outside.any():
+        row, column = np.argwhere(is_outside)[0].tolist()
+        raise TripleError(
+            f"{name}: the query {queries[row]!r} has {leaves[row * len(letters) + column]!r} for "
+            f"{kinds[column]}: a whole number from {lowest[column]} to {highest[column]} is "
+            f"expected. {OTHER_GRAPH}",
+            file,
+        )
+    order = np.lexsort(numbers.T[::-1])
+    is_symbol = [letter in "er" for letter in letters]
+    symbols = np.ascontiguousarray(numbers[order][:, is_symbol], dtype=np.int32)
+    return [queries[row] for row in order.tolist()], symbols
+
+
+def _read_answers(
+    stored: dict[Any, Any], queries: list[Any], name: str, num_entities: int, file: Path
+) -> Ragged:
+    """Return the stored answers of the queries, each row ascending."""
+    rows = []
+    for query in queries:
+        row = stored.get(query)
+        if not isinstance(row, set):
+            found = "none" if row is None else type(row).__name__
+            message = f"a set of answers to the query {query!r} is expected, found {found}."
+            raise TripleError(f"{name}: {message}", file)
+        rows.append(row)
+    leaves = list(chain.from_iterable(rows))
+    numbers = _to_numbers(leaves)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    owners = np.repeat(np.arange(len(rows)), lengths)
+    is_outside = (numbers < 0) | (numbers >= num_entities)
+    if is_outside.any():
+        place = int(is_outside.argmax())
+        raise TripleError(
+            f"{name}: the query {queries[owners[place]]!r} has the answer {leaves[place]!r}: a "
+            f"whole number from 0 to {num_entities - 1} is expected. {OTHER_GRAPH}",
+            file,
+        )
+    numbers = np.sort(owners * num_entities + numbers) - owners * num_entities
+    return Ragged.from_lengths(lengths, numbers.astype(np.int32))
+
+
+def _collect_leaves(shape: Any, nested: Any, leaves: list[Any]) -> bool:
+    """Append what is in nested tuples, from the left; tell whether they are nested like `shape`."""
+    if not isinstance(shape, tuple):
+        leaves.append(nested)
+        return not isinstance(nested, tuple)
+    if not isinstance(nested, tuple) or len(nested) != len(shape):
+        return False
+    for inner_shape, inner in zip(shape, nested, strict=True):
+        if not _collect_leaves(inner_shape, inner, leaves):
+            return False
+    return True
+
+
+def _to_numbers(leaves: list[Any]) -> NDArray[np.int64]:
+    """Return the leaves (n,) as numbers: NOT_AN_ID if not whole, clipped if beyond 62 bits."""
+    if not set(map(type, leaves)) <= {int}:  # no bool, though it is an int
+        leaves = [leaf if type(leaf) is int else NOT_AN_ID for leaf in leaves]
+    try:
+        return np.array(leaves, dtype=np.int64)
+    except OverflowError:
+        return np.array([max(min(leaf, 2**62), NOT_AN_ID) for leaf in leaves], dtype=np.int64)
+
+
+# ---- opening and writing ------------------------------------------------------------------------
 
 
 def open_queries(graph: KnowledgeGraph, folder: Path | str, split: str = "test") -> QuerySet:

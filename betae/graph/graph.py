@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 
 from betae.checks import check_choice
 from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
-from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Packing, Split, distinct
+from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split
 from betae.graph.names import Names
+from betae.graph.sound import find_fault
 from betae.storage import (
     check_parts,
     read_arrays,
@@ -82,42 +82,6 @@ class KnowledgeGraph:
             _label_names(triples.entities, triples.labels),
             _label_names(triples.relations, triples.labels),
         )
-
-    def extended(self, added: Triples) -> KnowledgeGraph:
-        """Return this graph with more training edges. Ids stay; new names come at the end.
-
-        An added edge that was held out for validation or test is a training edge from now on.
-        """
-        entities, entity_ids = _merge(self.entities, added.entities)
-        relations, relation_ids = _merge(self.relations, added.relations)
-        packing = Packing.of(len(entities), len(relations))
-        keys = {split: packing.pack(*triples.T) for split, triples in self.splits.items()}
-        heads, between, tails = added.splits["train"].T
-        fresh = packing.pack(entity_ids[heads], relation_ids[between], entity_ids[tails])
-        keys = {split: here[~np.isin(here, fresh)] for split, here in keys.items()}
-        keys["train"] = np.sort(np.concatenate([keys["train"], distinct(fresh)]))
-        graph = KnowledgeGraph.from_triples(
-            replace(
-                added,
-                entities=entities,
-                relations=relations,
-                splits={split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS},
-                labels={**self._labels(), **added.labels},
-            )
-        )
-        has_grown = graph.fingerprint != self.fingerprint
-        graph.ancestors = (*self.ancestors, self.fingerprint) if has_grown else self.ancestors
-        return graph
-
-    def _labels(self) -> dict[str, str]:
-        tables = [(self.entities, self.entity_labels), (self.relations, self.relation_labels)]
-        return {
-            name: label
-            for names, labels in tables
-            if labels is not None
-            for name, label in zip(names, labels, strict=True)
-            if name != label
-        }
 
     # ---- size and parts -------------------------------------------------------------------
 
@@ -195,8 +159,13 @@ class KnowledgeGraph:
             write_manifest(partial, "graph", FORMAT_VERSION, facts)
 
     @classmethod
-    def open(cls, folder: Path | str, verify: bool = True) -> KnowledgeGraph:
-        """Memory-map a graph; `verify=False` skips the checksums (sizes are always checked)."""
+    def open(cls, folder: Path | str, verify: bool | None = None) -> KnowledgeGraph:
+        """Memory-map a graph.
+
+        Sizes, offsets and ids are always checked. `verify=True` compares every checksum,
+        `verify=False` none; by default all of a graph up to 64 MiB, and those of the parts of a
+        larger one that were modified since it was written.
+        """
         folder = Path(folder)
         manifest = read_manifest(folder, "graph", FORMAT_VERSION)
         check_parts(folder, manifest, verify)
@@ -224,6 +193,8 @@ class KnowledgeGraph:
             )
         except KeyError as error:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
+        if fault := find_fault(arrays):
+            raise StoreError(f"{folder} is damaged: {fault}. Make the graph again.")
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
         graph.folder = folder.resolve()
@@ -279,17 +250,6 @@ class KnowledgeGraph:
             "relations": len(self.relations),
             "edges": {split: len(self.splits[split]) for split in SPLITS},
         }
-
-
-def _merge(names: Names, more: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names with the new ones of `more` behind them, and the id of each of `more`."""
-    merged = list(names)
-    ids = {name: number for number, name in enumerate(merged)}
-    for name in more:
-        if name not in ids:
-            ids[name] = len(merged)
-            merged.append(name)
-    return merged, np.array([ids[name] for name in more], dtype=np.int64)
 
 
 def _label_names(names: Sequence[str], labels: dict[str, str]) -> Names | None:

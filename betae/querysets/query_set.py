@@ -17,16 +17,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from betae.errors import InvalidArgument
+from betae.checks import check_choice
+from betae.errors import BetaeError, InvalidArgument, StoreError
 from betae.graph.edges import Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
-from betae.queries.ast import Query
+from betae.queries.ast import PLACEHOLDER, Entity, Project, Query, nodes
 from betae.queries.structures import columns_of, fill, limits_of, num_symbols
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
 FORMAT_VERSION = 1
 QUERIES = "queries.parquet"
+COLUMNS = [
+    pl.col("structure").cast(pl.String),
+    pl.col("symbols", "easy", "hard").cast(pl.List(pl.Int32)),
+]
 
 # The split of a query set: the graph that gives the easy answers, and the one that gives all.
 # Training queries have easy answers only.
@@ -100,12 +105,18 @@ class QuerySet:
                 yield block.query(row), block.easy[row], block.hard[row]
 
     def check_graph(self, graph: KnowledgeGraph) -> None:
-        """Raise if the set was made on another graph: its ids would mean something else."""
+        """Raise if the set was made on another graph, or has ids that the graph does not have."""
         if graph.fingerprint != self.graph_fingerprint:
             raise InvalidArgument(
                 "The query set was made on another graph "
                 f"({self.graph_fingerprint[:12]}…, this one is {graph.fingerprint[:12]}…)."
             )
+        for name, block in self.blocks.items():
+            if not _is_inside(block, graph):
+                raise InvalidArgument(
+                    f"The queries {name} of the set have ids that the graph does not have: the set "
+                    "is damaged. Make it again."
+                )
 
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
         """Write the set to `folder`, whole or not at all."""
@@ -135,24 +146,68 @@ class QuerySet:
 
     @classmethod
     def open(cls, folder: Path | str) -> QuerySet:
-        """Read a set from `folder`."""
-        from betae.queries.syntax import parse
-
+        """Read a set from `folder`; `check_graph` then tells whether it belongs to a graph."""
         folder = Path(folder)
         manifest = read_manifest(folder, "query set", FORMAT_VERSION)
         check_parts(folder, manifest)
-        frame = pl.read_parquet(folder / QUERIES)
-        blocks = {}
-        for name, text in manifest["structures"].items():
-            structure, rows = parse(text), frame.filter(pl.col("structure") == name)
-            symbols = _ragged(rows["symbols"])
-            blocks[name] = QueryBlock(
-                structure,
-                symbols.values.reshape(len(rows), num_symbols(structure)),
-                _ragged(rows["easy"]),
-                _ragged(rows["hard"]),
-            )
-        return cls(manifest["split"], blocks, manifest["graph"], manifest["origin"])
+        try:
+            frame = pl.read_parquet(folder / QUERIES).select(COLUMNS)
+            blocks = {
+                name: _read_block(text, frame.filter(pl.col("structure") == name))
+                for name, text in manifest["structures"].items()
+            }
+            if {name: len(block) for name, block in blocks.items()} != manifest["counts"]:
+                raise ValueError("the counts in its manifest are wrong")
+            check_choice("split", manifest["split"], SET_EDGES)
+            return cls(manifest["split"], blocks, manifest["graph"], manifest["origin"])
+        except (
+            KeyError,
+            ValueError,
+            AttributeError,
+            BetaeError,
+            pl.exceptions.PolarsError,
+        ) as error:
+            reason = str(error).partition("\n")[0]
+            raise StoreError(
+                f"{folder} is damaged ({reason}). Make the query set again."
+            ) from error
+
+
+def _read_block(text: str, rows: pl.DataFrame) -> QueryBlock:
+    from betae.queries.syntax import parse
+
+    structure = parse(text)
+    width = num_symbols(structure)
+    symbols = _ragged(rows["symbols"])
+    if (symbols.lengths != width).any():
+        raise ValueError(f"a query of {text} does not have {width} symbols")
+    return QueryBlock(
+        structure,
+        symbols.values.reshape(len(rows), width),
+        _ragged(rows["easy"]),
+        _ragged(rows["hard"]),
+    )
+
+
+def _is_inside(block: QueryBlock, graph: KnowledgeGraph) -> bool:
+    """Tell whether the graph has all ids of the queries, of their structure and their answers."""
+    ids: list[tuple[Any, int]] = [
+        (answers.values, graph.num_entities) for answers in (block.easy, block.hard)
+    ]
+    columns = iter(block.symbols.T)
+    for node in nodes(block.structure):
+        match node:
+            case Entity(name):
+                limit = graph.num_entities
+            case Project(_, name):
+                limit = graph.num_relations
+            case _:
+                continue
+        ids.append((next(columns) if name == PLACEHOLDER else np.array([name]), limit))
+    return all(
+        not len(some) or (some.dtype.kind == "i" and some.min() >= 0 and some.max() < limit)
+        for some, limit in ids
+    )
 
 
 # ---- ragged tables as polars lists ------------------------------------------------------------

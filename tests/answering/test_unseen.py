@@ -15,6 +15,7 @@ from betae.answering.answerer import Answerer
 from betae.answering.calibration import fit, gather
 from betae.errors import UnsupportedQuery
 from betae.exact.answers import refuted
+from betae.graph.append import append_triples
 from betae.queries.ast import And, Entity, Project, nodes
 from betae.queries.names import unresolve
 from betae.queries.rewrite import dnf_branches
@@ -51,7 +52,7 @@ def has_few_branches(query):
 def grown_cases(draw):
     """A graph, itself with edges of old and new names, a query over that, and which edges count."""
     before = draw(graphs(entities=(2, 6), relations=(1, 3), edges=(0, 20)))
-    graph = before.extended(triples_of(draw(additions(before))))
+    graph = append_triples(before, triples_of(draw(additions(before))))
     sizes = graph.num_entities, graph.num_relations
     queries = shallow(*sizes) | plain(*sizes) | paths(*sizes)
     return before, graph, draw(queries.filter(has_few_branches)), draw(edge_choices)
@@ -63,7 +64,7 @@ def answerer_of(before, graph, edges="train", model_name="betae"):
 
 
 def grow(graph, *edges):
-    return graph.extended(triples_of([edge.split() for edge in edges]))
+    return append_triples(graph, triples_of([edge.split() for edge in edges]))
 
 
 def has_form(query, before, graph, edges):

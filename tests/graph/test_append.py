@@ -1,6 +1,5 @@
 """Edges added to a graph: ids stay, the rest is as if all had been read at once; runs know it."""
 
-import json
 import shutil
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from betae import KnowledgeGraph, Triples, read_triples
 from betae.errors import InvalidArgument
+from betae.graph.append import append_triples
 from betae.graph.edges import EDGES, SPLITS
 from betae.queries.ast import Entity, Project, nodes
 from betae.queries.structures import STRUCTURES
@@ -19,6 +19,7 @@ from betae.run import Run
 from betae.training import loop
 from betae.training.folder import RunFolder
 from tests.cli.test_cli import flat, run
+from tests.manifests import edit_manifest
 from tests.queries.strategies import examples, graphs
 from tests.training.helpers import small_config, small_graph, validation_queries
 
@@ -72,16 +73,16 @@ def append(graph, file, *arguments):
     return flat(result.output)
 
 
-# ---- extended ---------------------------------------------------------------------------------
+# ---- append ---------------------------------------------------------------------------------
 
 
 @examples(60)
 @given(graph=graphs(), data=st.data())
-def test_an_extended_graph_is_that_of_all_edges_with_the_old_ids(graph, data):
+def test_a_graph_with_added_edges_is_that_of_all_edges_with_the_old_ids(graph, data):
     train, valid, test = (by_name(graph, split) for split in SPLITS)
     for _ in range(2):
         before, added = graph, data.draw(additions(graph))
-        graph, is_same = before.extended(triples_of(added)), train.issuperset(added)
+        graph, is_same = append_triples(before, triples_of(added)), train.issuperset(added)
         train, valid, test = train.union(added), valid.difference(added), test.difference(added)
         assert (graph.fingerprint == before.fingerprint) == is_same
         of_added = {end for head, _, tail in added for end in (head, tail)}
@@ -102,8 +103,8 @@ def test_an_extended_graph_is_that_of_all_edges_with_the_old_ids(graph, data):
 
 def test_labels_are_kept_and_added(toy_graph, write):
     labels = write("labels.tsv", "abe\tAbe Ray\nadores\tis fond of\ncat\tCat Lee\n")
-    graph = toy_graph.extended(read_triples(write("more.tsv", MORE), labels=labels))
-    graph = graph.extended(read_triples(write("more.tsv", "Oslo\tin\tEurope\n")))
+    graph = append_triples(toy_graph, read_triples(write("more.tsv", MORE), labels=labels))
+    graph = append_triples(graph, read_triples(write("more.tsv", "Oslo\tin\tEurope\n")))
     before = {name: toy_graph.entity_label(i) for i, name in enumerate(toy_graph.entities)}
     told = {name: graph.entity_label(i) for i, name in enumerate(graph.entities)}
     assert told == before | {"cat": "Cat Lee", "abe": "Abe Ray", "Europe": "Europe"}
@@ -111,26 +112,24 @@ def test_labels_are_kept_and_added(toy_graph, write):
 
 
 def test_ancestors_are_kept_on_disk_and_through_appends(toy_graph, write, tmp_path):
-    first = toy_graph.extended(read_triples(write("more.tsv", MORE)))
+    first = append_triples(toy_graph, read_triples(write("more.tsv", MORE)))
     first.save(tmp_path / "graph")
     opened = KnowledgeGraph.open(tmp_path / "graph")
     assert opened.ancestors == first.ancestors == (toy_graph.fingerprint,)
-    second = opened.extended(read_triples(write("more.tsv", "abe\tadores\tann\n")))
+    second = append_triples(opened, read_triples(write("more.tsv", "abe\tadores\tann\n")))
     assert second.ancestors == (toy_graph.fingerprint, first.fingerprint)
 
 
 def test_adding_what_is_there_changes_nothing(toy_graph, write, assert_same_graph):
-    first = toy_graph.extended(read_triples(write("more.tsv", MORE)))
-    again = first.extended(read_triples(write("more.tsv", MORE)))
+    first = append_triples(toy_graph, read_triples(write("more.tsv", MORE)))
+    again = append_triples(first, read_triples(write("more.tsv", MORE)))
     assert_same_graph(again, first)
     assert again.ancestors == first.ancestors
 
 
 def test_a_graph_of_an_older_betae_opens(toy_store, toy_graph, write):
-    manifest = json.loads((toy_store / "manifest.json").read_text())
-    assert manifest.pop("ancestors") == []
-    (toy_store / "manifest.json").write_text(json.dumps(manifest))
-    graph = KnowledgeGraph.open(toy_store).extended(read_triples(write("more.tsv", MORE)))
+    edit_manifest(toy_store, lambda manifest: manifest.pop("ancestors"))
+    graph = append_triples(KnowledgeGraph.open(toy_store), read_triples(write("more.tsv", MORE)))
     assert graph.ancestors == (toy_graph.fingerprint,)
 
 
@@ -254,7 +253,7 @@ def test_anything_else_is_refused_on_the_grown_graph(grown):
 
 def test_a_graph_that_did_not_grow_from_that_of_the_run_is_refused(made, tmp_path, write):
     more = read_triples(write("more.tsv", "e1\tr0\tx\n"))
-    small_graph(seed=1).extended(more).save(tmp_path / "other")
+    append_triples(small_graph(seed=1), more).save(tmp_path / "other")
     for may_have_grown in (False, True):
         with pytest.raises(InvalidArgument, match="was trained on another graph than"):
             RunFolder(made / "run").open_graph(tmp_path / "other", may_have_grown=may_have_grown)

@@ -269,4 +269,4 @@ def test_export_replaces_a_file_whole(toy_graph, tmp_path):
     path.write_text("old")
     toy_graph.export(path)
     assert len(named(read_triples(path))) == 18
-    assert not list(tmp_path.glob(".partial*"))
+    assert not list(tmp_path.glob(".*"))

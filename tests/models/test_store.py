@@ -22,6 +22,7 @@ from betae.models.store import (
     save_model,
 )
 from betae.queries.ast import Entity
+from tests.manifests import edit_manifest
 from tests.models.reference import MODELS, NUM_ENTITIES, NUM_RELATIONS, enliven, make_model
 
 models = pytest.mark.parametrize("name", MODELS)
@@ -33,13 +34,6 @@ def folder(tmp_path):
     """A small BetaE on disk."""
     save_model(make_model("betae"), tmp_path / "model", "the graph's fingerprint")
     return tmp_path / "model"
-
-
-def edit_manifest(folder, change):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
 
 
 # ---- building -----------------------------------------------------------------------------------

@@ -16,8 +16,10 @@ from betae.graph.ragged import Ragged
 from betae.queries.ast import Entity, Not
 from betae.queries.names import resolve
 from betae.queries.structures import STRUCTURES, fill, num_symbols, to_tuple
+from betae.queries.syntax import parse
 from betae.querysets.query_set import QueryBlock, QuerySet
 from betae.querysets.sample import sample_queries
+from tests.manifests import approve_parts, edit_manifest
 from tests.queries.strategies import examples
 
 OWN = "?X . exists ?V : (_(_, ?V) | _(_, ?V)) & !_(_, ?V) & _(?V, ?X)"
@@ -204,6 +206,86 @@ def test_what_is_no_query_set(toy_store, tmp_path, queries):
         QuerySet.open(tmp_path / "set")
 
 
+def test_a_changed_byte_in_the_manifest_is_noticed(world, tmp_path):
+    """Without its `!`, 2in would be 2i under the answers of 2in."""
+    sample_queries(world, {"2in": 5}, "test").save(tmp_path / "set")
+    manifest = tmp_path / "set" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("!", " "))
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged: its checksum"):
+        QuerySet.open(tmp_path / "set")
+
+
+def rewrite(folder, change):
+    """Change the table of a set on disk, and its checksum with it."""
+    path = folder / "queries.parquet"
+    change(pl.read_parquet(path)).write_parquet(path)
+    approve_parts(folder)
+
+
+@pytest.mark.parametrize("column", ["anchor", "relation", "easy", "hard"])
+@pytest.mark.parametrize("is_too_large", [True, False])
+def test_ids_that_the_graph_does_not_have(column, is_too_large, world, tmp_path):
+    queries = sample_queries(world, {"2in": 5, "2p": 5}, "test")
+    block = queries.blocks["2p"]
+    places = {
+        "anchor": block.symbols[:, 0],
+        "relation": block.symbols[:, 1],
+        "easy": block.easy.values,
+        "hard": block.hard.values,
+    }
+    limit = world.num_relations if column == "relation" else world.num_entities
+    places[column][-1] = limit if is_too_large else -1
+    queries.save(tmp_path / "set")
+    opened = QuerySet.open(tmp_path / "set")
+    with pytest.raises(InvalidArgument, match="queries 2p of the set have ids that the graph does"):
+        opened.check_graph(world)
+
+
+@pytest.mark.parametrize("name", ["?X . 99999(_, ?X)", "?X . _(99999, ?X)"])
+def test_fixed_ids_have_limits_too(name, world):
+    structure = parse(name)
+    none = Ragged.from_rows([()])
+    block = QueryBlock(structure, np.zeros((1, 1), np.int32), none, none)
+    with pytest.raises(InvalidArgument, match="ids that the graph does not have"):
+        QuerySet("train", {name: block}, world.fingerprint).check_graph(world)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.with_columns(pl.col("symbols").list.head(1)),
+        lambda frame: frame.with_columns(pl.col("symbols").list.concat([1])),
+        lambda frame: frame.drop("hard"),
+        lambda frame: frame.head(3),
+        lambda frame: frame.with_columns(structure=pl.lit("3p")),
+        lambda frame: frame.with_columns(easy=pl.lit("a")),
+    ],
+)
+def test_a_table_that_does_not_fit_its_manifest(change, world, tmp_path):
+    sample_queries(world, {"2p": 5}).save(tmp_path / "set")
+    rewrite(tmp_path / "set", change)
+    with pytest.raises(StoreError, match=r"set is damaged \(.*Make the query set again"):
+        QuerySet.open(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split": "dev"},
+        {"structures": {"2p": "?X . _(_, "}},
+        {"structures": {"2p": "?X . _(_, ?X)"}},
+        {"structures": ["2p"]},
+        {"counts": {"2p": 4}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_does_not_fit_its_table(change, world, tmp_path):
+    sample_queries(world, {"2p": 5}).save(tmp_path / "set")
+    edit_manifest(tmp_path / "set", lambda manifest: manifest.update(change))
+    with pytest.raises(StoreError, match=r"set is damaged \("):
+        QuerySet.open(tmp_path / "set")
+
+
 def test_an_existing_folder_is_kept(queries, world, tmp_path):
     queries.save(tmp_path / "set")
     other = sample_queries(world, {"1p": 3})
@@ -291,7 +373,7 @@ def test_pickles_overwrite_pickles(world, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [(None, TripleError), (b"", TripleError), ({("e", ("x",)): {(1, (2,))}}, InvalidArgument)],
+    [(None, TripleError), (b"", TripleError), ({("e", ("x",)): {(1, (2,))}}, TripleError)],
 )
 def test_pickles_that_cannot_be_read(content, error, world, tmp_path):
     if content is not None:

@@ -206,7 +206,7 @@ def test_a_query_for_which_too_few_are_found_ends_in_nothing():
     [
         ("betae hnsw", "BetaE ranks by inner product, for which there is ivf and lsh, not hnsw"),
         ("query2box ivf", "Query2Box ranks by L1, for which there is hnsw and lsh, not ivf"),
-        ("gqe flat", "kind is 'flat'; choose of ivf, hnsw, lsh"),
+        ("gqe flat", "kind is 'flat'; choose one of ivf, hnsw, lsh"),
     ],
 )
 def test_a_kind_that_cannot_be_is_refused_with_the_choices(kind, message):
