@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from betae.evaluation.ranks import QUERIES_AT_ONCE, as_group
 from betae.exact.answers import answers_of_structure
@@ -59,6 +58,8 @@ class Correlation:
 
 def correlate(uncertainty: Floats, counts: NDArray[np.int64]) -> Correlation:
     """Correlate uncertainty with the number of answers."""
+    from scipy import stats  # half a second to import: a question does not need it
+
     if len(counts) < 2 or np.ptp(counts) == 0 or np.ptp(uncertainty) == 0:
         return Correlation(float("nan"), float("nan"))
     return Correlation(
@@ -92,6 +93,8 @@ def tell_empty(
 
 def separate(positive: Floats, negative: Floats) -> EmptyResult:
     """Return the area under the ROC curve of a score, and the curve."""
+    from scipy import stats
+
     area = stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative))
     thresholds = np.quantile(np.concatenate([positive, negative]), np.linspace(1, 0, 51))
     curve = [
@@ -130,6 +133,8 @@ def _line(uncertainty: Floats, counts: NDArray[np.int64]) -> tuple[float, float]
     logarithms = np.log(counts)
     if len(counts) < 2 or np.ptp(uncertainty) == 0:
         return float(logarithms.mean()), 0.0
+    from scipy import stats
+
     line = stats.linregress(uncertainty, logarithms)
     return float(line.intercept), float(line.slope)
 

@@ -11,10 +11,9 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from betae.errors import InvalidArgument
@@ -29,6 +28,9 @@ from betae.queries.structures import (
     open_columns,
 )
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FORMAT_VERSION = 1
 QUERIES = "queries.parquet"
@@ -121,6 +123,8 @@ class QuerySet:
 
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
         """Write the set to `folder`, whole or not at all."""
+        import polars as pl
+
         facts = {
             "split": self.split,
             "graph": self.graph_fingerprint,
@@ -148,6 +152,8 @@ class QuerySet:
     @classmethod
     def open(cls, folder: Path | str) -> QuerySet:
         """Read a set from `folder`."""
+        import polars as pl
+
         from betae.queries.syntax import parse
 
         folder = Path(folder)
@@ -171,6 +177,8 @@ class QuerySet:
 
 
 def _rows(table: Ragged) -> pl.Series:
+    import polars as pl
+
     number = np.arange(len(table), dtype=np.uint32)
     flat = pl.DataFrame({"row": np.repeat(number, table.lengths), "ids": table.values})
     lists = flat.group_by("row", maintain_order=True).agg("ids")
