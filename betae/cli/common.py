@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -28,15 +29,19 @@ out, err = Console(), Console(stderr=True)
 OPENMP = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 
 
-def main() -> None:
-    """Run the command line; an error that the user can act on is printed without a traceback."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command, that of `sys.argv` by default, and exit.
+
+    An error that the user can act on is printed without a traceback.
+    """
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     try:
-        app()
+        app(arguments)
     except BetaeError as error:
         err.print("[bold red]Error:[/bold red]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
+    sys.exit()
 
 
 @app.callback(invoke_without_command=True)
