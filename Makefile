@@ -15,7 +15,7 @@ demo: .venv/installed
 	@$(BIN)/betae demo
 
 test: .venv/installed-dev
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 lint: .venv/installed-dev
 	@$(BIN)/ruff check .

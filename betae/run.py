@@ -18,7 +18,6 @@ from typing import Any
 from betae import parallel
 from betae.answering.answerer import Answerer
 from betae.answering.calibration import calibrate, read_calibration, write_calibration
-from betae.datasets.release_queries import open_queries
 from betae.errors import StoreError
 from betae.evaluation.evaluate import evaluate
 from betae.evaluation.results import (
@@ -32,7 +31,16 @@ from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.store import load_model
 from betae.querysets.query_set import QuerySet
-from betae.search.approximate import Index, Kind, build_index, typical_queries
+from betae.search.approximate import (
+    KINDS,
+    Index,
+    Kind,
+    Speed,
+    build_index,
+    measure,
+    typical_queries,
+)
+from betae.search.export import export_vectors
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
 from betae.training.loop import Outcome, fit
@@ -108,6 +116,8 @@ class Run:
         """
         graph = self._parts.open_graph(self._moved_graph)
         if not isinstance(queries, QuerySet):
+            from betae.datasets.release_queries import open_queries
+
             folder, queries = Path(queries), open_queries(graph, queries, split)
             name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
         with parallel.joined("Evaluate again."):
@@ -160,6 +170,22 @@ class Run:
         index = build_index(model, model.table(), queries, self.model_folder.name, kind, say)
         index.save(self._parts.index)
         return index
+
+    def bench_indexes(self, say: Callable[[str], None] = lambda _: None) -> list[Speed]:
+        """Measure exact search and every kind of index for the model: speed and recall@10."""
+        model, name = self.model(), self.model_folder.name
+        table, queries = model.table(), typical_queries(model, self.graph)
+        indexes = [
+            build_index(model, table, queries, name, kind, say) for kind in KINDS[model.metric]
+        ]
+        say("Searching")
+        fresh = typical_queries(model, self.graph, seed=1)  # the effort was tuned on the others
+        return measure(model, table, fresh, indexes)
+
+    def export_vectors(self, file: Path | str) -> tuple[QueryModel, int]:
+        """Write the search vectors of all entities; return the model and the vectors' width."""
+        model = self.model()
+        return model, export_vectors(model, model.table(), self.graph, Path(file))
 
 
 def train(

@@ -3,8 +3,8 @@
     python scripts/reproduce.py FB15k-237 betae --data DATA --out OUT
 
 DATA holds the released folders (FB15k-237-betae, FB15k-237-q2b, NELL-betae, NELL-q2b). Each step is
-a `betae` command and is printed. What is done already is not done again: stop it at any time, and
-the same command goes on, training included.
+a `betae` command and is printed. Steps that are done are skipped: stop it at any time, and the same
+command continues, training included.
 """
 
 from __future__ import annotations
@@ -14,18 +14,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+from betae.cli import main
+
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = {"FB15k-237": "FB15k-237", "NELL995": "NELL"}  # dataset -> prefix of its folders
 MODELS = ("betae", "query2box", "gqe")
 
 
 def betae(*arguments: Path | str) -> None:
-    """Run a command of betae and show it."""
+    """Print a command of betae and run it."""
     print("$ betae", *arguments, flush=True)
-    subprocess.run([sys.executable, "-m", "betae", *map(str, arguments)], check=True)
+    command = [*map(str, arguments)]
+    if command[0] == "train":  # in a process of its own: Ctrl-C ends it well, and this one too
+        subprocess.run([sys.executable, "-m", "betae", *command], check=True)
+        return
+    try:
+        main(command)
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
-def main() -> None:
+def reproduce() -> None:
     """Go through the steps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", choices=FOLDERS)
@@ -42,7 +52,7 @@ def main() -> None:
 
     if not graph.exists():
         betae("ingest", released, "--out", graph)
-    # Training queries are drawn from the graph on the fly.
+    # Training queries are sampled from the graph on the fly.
     betae("train", graph, "--recipe", recipe, "--out", run, *(["--resume"] if run.exists() else []))
 
     sets = [arguments.data / f"{FOLDERS[arguments.dataset]}-q2b"]
@@ -60,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    reproduce()

@@ -1,6 +1,7 @@
 """What the tests share: a toy graph of a dozen entities, and where the benchmark data lie."""
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,12 @@ import pytest
 from hypothesis import settings
 
 from betae import KnowledgeGraph, Triples, read_triples
+from betae.cli.common import OPENMP
+
+# OpenMP reads these when torch is imported; processes that tests start inherit them.
+os.environ.update(OPENMP)
+if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each worker
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("betae", deadline=None)
 settings.load_profile("betae")

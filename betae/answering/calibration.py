@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.ranks import distances_of
@@ -130,6 +129,8 @@ def _classes(distances: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def _curve(counts: Floats, answers: Floats, sums: Floats) -> Curve:
+    from scipy.optimize import isotonic_regression  # slow to import, and needed once per run
+
     there = counts > 0
     if not there.any():
         return [0.0], [0.0]

@@ -1,16 +1,18 @@
-"""What all commands share: the app, its two consoles, and how an error ends it."""
+"""What all commands share: the app, its two consoles, arguments, and how an error ends it."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from betae.errors import BetaeError
+from betae.errors import BetaeError, StoreError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,14 +24,24 @@ app = typer.Typer(
 )
 out, err = Console(), Console(stderr=True)
 
+# Idle OpenMP threads would otherwise spin for the cores that our own threads need. OpenMP reads
+# these when torch is imported, so they must be set before.
+OPENMP = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 
-def main() -> None:
-    """Run the command line; an error that a user can act on is printed without a traceback."""
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command, that of `sys.argv` by default, and exit.
+
+    An error that the user can act on is printed without a traceback.
+    """
+    for name, value in OPENMP.items():
+        os.environ.setdefault(name, value)
     try:
-        app()
+        app(arguments)
     except BetaeError as error:
         err.print("[bold red]Error:[/bold red]", Text(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
+    sys.exit()
 
 
 @app.callback(invoke_without_command=True)
@@ -44,16 +56,36 @@ def _version(
 
 
 def say(text: str) -> None:
-    """Print text as it is: no markup, no colours, no line breaks of our own."""
+    """Print text as it is: no markup, no colours, no wrapping."""
     out.print(Text(text), highlight=False, soft_wrap=True)
 
 
-# Arguments of several commands.
-Run = Annotated[Path, typer.Argument(help="Folder of a run.")]
-Graph = Annotated[Path, typer.Argument(help="Folder of a graph.")]
+# ---- arguments of several commands --------------------------------------------------------------
+
+
+def existing_folder(path: Path | None) -> Path | None:
+    """Refuse a folder that does not exist, before torch is imported to open it."""
+    if path is not None and not path.is_dir():
+        raise StoreError(f"There is no folder {path}.")
+    return path
+
+
+def existing_file(path: Path | None) -> Path | None:
+    """Refuse a file that does not exist, before torch is imported."""
+    if path is not None and not path.is_file():
+        raise StoreError(f"There is no file {path}.")
+    return path
+
+
+RunPath = Annotated[Path, typer.Argument(help="Folder of a run.", callback=existing_folder)]
+GraphPath = Annotated[Path, typer.Argument(help="Folder of a graph.")]
 MovedGraph = Annotated[
     Path | None,
-    typer.Option("--graph", help="Folder of the graph, if it has moved since training."),
+    typer.Option(
+        "--graph",
+        help="Folder of the graph, if it has moved since training.",
+        callback=existing_folder,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")]

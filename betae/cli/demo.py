@@ -1,18 +1,19 @@
 """The demonstration: a question with a negation, answered by the facts and then by a model.
 
-Some facts of `world` are hidden from training, such as the continent of Austria. A traversal of the
+Some facts of `world` are held out of training, such as the continent of Austria. Traversing the
 rest misses the answers that need them; a model trained on the rest predicts them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from betae.cli.show import draw_description, draw_tree, with_exact_answers
-from betae.datasets import world
+from betae.cli.show import draw_description, draw_predictions, draw_tree, with_exact_answers
+from betae.datasets.bundled import world
 from betae.exact.answers import answers
 from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
@@ -20,20 +21,11 @@ from betae.queries.ast import Query
 from betae.queries.names import resolve
 from betae.queries.syntax import parse
 
+if TYPE_CHECKING:  # torch is imported after the first half has been shown
+    from betae.run import Run
+
 QUESTION = "Capitals of European countries that have never hosted the FIFA World Cup"
 QUERY = '?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)'
-RECIPE = {  # about half a minute on two cores
-    "model": {"dim": 64, "hidden": 128},
-    "batch_size": 256,
-    "candidates": 512,
-    "normalisation": 0.02,  # few dimensions, small distances
-    "size": 0.02,
-    "steps": 1000,
-    "learning_rate": 2e-3,
-    "validate_every": 250,
-    "checkpoint_every": 250,
-    "validation_queries": 100,
-}
 NUM_PREDICTIONS = 16
 
 
@@ -48,48 +40,45 @@ def run_demo(console: Console, folder: Path) -> None:
     names = [graph.entity_label(int(entity)) for entity in known]
     console.print(", ".join(names), highlight=False)
     console.print("\n[bold]Now with a model[/bold] that has learned from those facts:\n")
-    run = folder / "run"
-    _train(graph, folder, run, console)
-    console.print(_draw_predictions(graph, resolve(query, graph), run))
+    run = _train(graph, folder, console)
+    console.print(_draw_predictions(run, resolve(query, graph)))
     console.print(f"\nThe graph and the trained run are in {folder}.", highlight=False)
 
 
-def _train(graph: KnowledgeGraph, folder: Path, run: Path, console: Console) -> None:
+def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
     from betae.cli.progress import showing_progress
+    from betae.models.beta import BetaConfig
     from betae.run import train
-    from betae.training.config import make_config
+    from betae.training.config import TrainConfig
 
+    config = TrainConfig(  # about half a minute on two cores
+        model=BetaConfig(dim=64, hidden=128),
+        batch_size=256,
+        candidates=512,
+        normalisation=0.02,  # few dimensions, small distances
+        size=0.02,
+        steps=1000,
+        learning_rate=2e-3,
+        validate_every=250,
+        checkpoint_every=250,
+        validation_queries=100,
+    )
     if not (folder / "graph").exists():
         graph.save(folder / "graph")
-    graph = KnowledgeGraph.open(folder / "graph")
-    config = make_config(RECIPE)
-    with showing_progress(console, run, config, None) as report:
-        train(graph, config, run, resume=run.exists(), report=report)
+    graph, run = KnowledgeGraph.open(folder / "graph"), folder / "run"
+    with showing_progress(console, run, config) as report:
+        return train(graph, config, run, resume=run.exists(), report=report)
 
 
-def _draw_predictions(graph: KnowledgeGraph, query: Query, run: Path) -> Table:
-    """Lay out the best answers that the facts do not give: why, and whether they are true."""
-    from betae.run import Run
-
-    known = set(answers(graph, query).tolist())
+def _draw_predictions(run: Run, query: Query) -> Table:
+    """Draw the best answers that the facts do not give: why, and whether they are true."""
+    graph, answerer = run.graph, run.answerer()
     true = {graph.entities[entity] for entity in answers(graph, query, "all").tolist()}
-    answerer = Run.open(run).answerer()
-    found = answerer.answer(query, graph.num_entities)
-    places = [answer.rank for answer in found if answer.status == "known"]
-    table = Table(
-        title=f"The {len(known)} known answers rank {places[0]} to {places[-1]} of {len(found):,}; "
+    ranked = answerer.answer(query, graph.num_entities)
+    ranks = [answer.rank for answer in ranked if answer.status == "known"]
+    return draw_predictions(
+        answerer.answer(query, NUM_PREDICTIONS, status="predicted", explain=True),
+        f"The {len(ranks)} known answers rank {ranks[0]} to {ranks[-1]} of {len(ranked):,}; "
         "the next predictions:",
-        title_justify="left",
-        box=None,
-        padding=(0, 2),
+        lambda answer: "[green]true, but hidden[/green]" if answer.entity in true else "wrong",
     )
-    table.add_column("rank", justify="right")
-    for column in ("predicted", "missing edge", ""):
-        table.add_column(column)
-    for answer in answerer.answer(query, NUM_PREDICTIONS, status="predicted", explain=True):
-        verdict = "wrong"
-        if answer.entity in true:
-            verdict = "[green]true, but hidden[/green]"
-        missing = ", ".join(answer.why.missing()) if answer.why else ""
-        table.add_row(str(answer.rank), answer.label, missing, verdict)
-    return table

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from betae.cli.common import AsJson, Graph, Overwrite, app, err, out, say
+from betae.cli.common import AsJson, GraphPath, Overwrite, app, err, existing_folder, out, say
 from betae.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from betae.graph.graph import KnowledgeGraph
+    from betae.graph.triples import Triples
 
 
 @app.command(
@@ -37,17 +41,15 @@ def ingest(
     labels: Annotated[
         Path | None, typer.Option(help="Two columns: name and human-readable label.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 0,
     overwrite: Overwrite = False,
     append: Annotated[
         bool, typer.Option("--append", help="Add the edges to the graph that is there.")
     ] = False,
 ) -> None:
     """Turn files of triples into a graph folder, or add them to one."""
-    from betae.datasets.release import is_release, read_release
     from betae.graph.append import append_triples
     from betae.graph.graph import KnowledgeGraph
-    from betae.graph.triples import read_triples
     from betae.storage import check_writable
 
     if append and (overwrite or (valid, test) != ("0", "0") or any(map(Path.is_dir, sources))):
@@ -57,22 +59,15 @@ def ingest(
     before = KnowledgeGraph.open(target) if append else None
     check_writable(target, overwrite or append)
     with err.status("Reading") as status:
-        if len(sources) == 1 and sources[0].is_dir():
-            if not is_release(sources[0]):
-                raise InvalidArgument(
-                    f"{sources[0]} is a folder without id2ent.pkl. Name the files of triples."
-                )
-            triples = read_release(sources[0], labels)
-        else:
-            triples = read_triples(
-                *sources,
-                valid=_file_or_fraction(valid),
-                test=_file_or_fraction(test),
-                labels=labels,
-                seed=seed,
-                blank_node_prefix=f"append{len(before.ancestors) + 1}." if before else "",
-                say=lambda text: status.update(escape(text)),
-            )
+        triples = _read(
+            sources,
+            valid=_file_or_fraction(valid),
+            test=_file_or_fraction(test),
+            labels=labels,
+            seed=seed,
+            blank_node_prefix=f"append{len(before.ancestors) + 1}." if before else "",
+            say=lambda text: status.update(escape(text)),
+        )
         status.update("Sorting the adjacency")
         graph = (
             KnowledgeGraph.from_triples(triples)
@@ -84,6 +79,26 @@ def ingest(
     if triples.labels:  # a label may be of a name that was there before
         unused = triples.labels.keys() - {*graph.entities, *graph.relations}
         triples.report.labels_unused = len(unused)
+    _show_report(triples, graph, before)
+    say(f"{graph!r}\nwritten to {target}")
+
+
+def _read(sources: list[Path], labels: Path | None, **options: Any) -> Triples:
+    """Read one folder of a release, or files of triples."""
+    from betae.datasets.release import is_release, read_release
+    from betae.graph.triples import read_triples
+
+    if len(sources) > 1 or not sources[0].is_dir():
+        return read_triples(*sources, labels=labels, **options)
+    if not is_release(sources[0]):
+        raise InvalidArgument(
+            f"{sources[0]} is a folder without id2ent.pkl. Name the files of triples."
+        )
+    return read_release(sources[0], labels)
+
+
+def _show_report(triples: Triples, graph: KnowledgeGraph, before: KnowledgeGraph | None) -> None:
+    """Say what was read and dropped, and what was added to the graph that was there before."""
     for what, count in asdict(triples.report).items():
         if count:
             say(f"{count:>12,} {what.replace('_', ' ')}")
@@ -95,7 +110,6 @@ def ingest(
         say(f"{added:>12,} training edges added, {sum(held_out):,} of them held out before")
         say(f"{graph.num_entities - before.num_entities:>12,} entities are new")
         say(f"{len(graph.relations) - len(before.relations):>12,} relations are new")
-    say(f"{graph!r}\nwritten to {target}")
 
 
 def _file_or_fraction(text: str) -> Path | float:
@@ -107,23 +121,23 @@ def _file_or_fraction(text: str) -> Path | float:
 
 @app.command(epilog="Example:  betae export graph all.csv")
 def export(
-    graph: Graph,
+    graph: GraphPath,
     file: Annotated[Path, typer.Argument(help="File to write: .tsv, .csv or .parquet.")],
-    split: Annotated[str, typer.Option(help="train, valid, test or all.")] = "all",
+    split: Annotated[
+        Literal["train", "valid", "test", "all"], typer.Option(help="Which edges to write.")
+    ] = "all",
 ) -> None:
     """Write the edges of a graph by name."""
     from betae.graph.edges import SPLITS
     from betae.graph.graph import KnowledgeGraph
 
-    splits = [name for name in SPLITS if split in (name, "all")]
-    if not splits:
-        raise InvalidArgument(f"--split is train, valid, test or all, not {split!r}.")
+    splits = SPLITS if split == "all" else (split,)
     KnowledgeGraph.open(graph).export(file, splits)
 
 
 @app.command(epilog="Example:  betae info graph --json")
 def info(
-    graph: Graph,
+    graph: GraphPath,
     as_json: AsJson = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every checksum, however large the graph is.")
@@ -149,11 +163,14 @@ def info(
 def explain(
     query: Annotated[
         str,
-        typer.Argument(help="Logic text, or a SPARQL SELECT, or a file that holds either."),
+        typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
     ],
     graph: Annotated[
         Path | None,
-        typer.Option(help="A graph folder: find the names there and show the exact answers."),
+        typer.Option(
+            help="Folder of a graph: look the names up there and show the exact answers.",
+            callback=existing_folder,
+        ),
     ] = None,
 ) -> None:
     """Draw the computation tree of a query and its normal forms."""
@@ -187,32 +204,40 @@ def explain(
     "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
 )
 def sample(
-    graph: Graph,
+    graph: GraphPath,
     target: Annotated[Path, typer.Option("--out", help="Folder to write the query set to.")],
     structures: Annotated[
         list[str] | None,
         typer.Argument(
             help="Structures, each as NAME or NAME:COUNT; the paper's names, or logic text with _ "
-            "for open names. Default: those the paper trains on, or tests on.",
+            "for placeholders. Default: those that the paper trains on, or tests on.",
             metavar="[STRUCTURE...]",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
-    count: Annotated[int, typer.Option(help="Queries per structure without a COUNT.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same set.")] = 0,
+    split: Annotated[
+        Literal["train", "valid", "test"], typer.Option(help="What the queries are for.")
+    ] = "train",
+    count: Annotated[
+        int, typer.Option(help="Queries per structure without a COUNT.", min=1)
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same set.", min=0)] = 0,
     max_answers: Annotated[
-        int | None, typer.Option(help="Most answers of a query [valid, test: 100].")
+        int | None,
+        typer.Option(help="Limit on the answers of a query [valid, test: 100].", min=1),
     ] = None,
     max_hard: Annotated[
         int | None,
-        typer.Option(help="Most hard answers instead, as in the sets released with the paper."),
+        typer.Option(
+            help="Limit on the hard answers instead, as in the sets released with the paper.",
+            min=1,
+        ),
     ] = None,
     as_pickles: Annotated[
         bool, typer.Option("--pickles", help="Write the release's pickles instead.")
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw queries with their answers from a graph."""
+    """Sample queries with their answers from a graph."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from betae.cli.show import draw_report

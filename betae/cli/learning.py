@@ -5,11 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from betae.cli.common import AsJson, Graph, MovedGraph, Overwrite, Run, app, err, out, say
+from betae.cli.common import (
+    AsJson,
+    GraphPath,
+    MovedGraph,
+    Overwrite,
+    RunPath,
+    app,
+    err,
+    existing_file,
+    existing_folder,
+    out,
+    say,
+)
 
 
 @app.command(
@@ -20,31 +32,41 @@ from betae.cli.common import AsJson, Graph, MovedGraph, Overwrite, Run, app, err
     "  torchrun --nproc-per-node 2 -m betae train graph --out run"
 )
 def train(
-    graph: Graph,
+    graph: GraphPath,
     target: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     recipe: Annotated[
-        Path | None, typer.Option(help="TOML with settings; what it leaves out has a default.")
+        Path | None,
+        typer.Option(
+            help="A TOML file; settings it leaves out have defaults.", callback=existing_file
+        ),
     ] = None,
     queries: Annotated[
-        Path | None, typer.Option(help="Training queries [drawn from the graph on the fly].")
+        Path | None,
+        typer.Option(
+            help="Training queries [sampled from the graph on the fly].", callback=existing_folder
+        ),
     ] = None,
     valid: Annotated[
-        Path | None, typer.Option(help="Validation queries [sampled from the graph].")
+        Path | None,
+        typer.Option(help="Validation queries [sampled from the graph].", callback=existing_folder),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Time for training; the learning rate falls with it.")
+        float | None,
+        typer.Option(help="Time for training; the learning rate falls with it.", min=0),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
 ) -> None:
-    """Train a model to answer queries; Ctrl-C ends it cleanly, --resume goes on."""
-    from betae.cli.progress import showing_progress
+    """Train a model to answer queries; Ctrl-C stops it cleanly, --resume continues it."""
     from betae.graph.graph import KnowledgeGraph
+
+    opened = KnowledgeGraph.open(graph)  # no graph, no need to wait for torch
+
+    from betae.cli.progress import showing_progress
     from betae.querysets.query_set import QuerySet
     from betae.run import train as run_training
     from betae.training.config import TrainConfig, read_recipe
 
     config = TrainConfig() if recipe is None else read_recipe(recipe)
-    opened = KnowledgeGraph.open(graph)
     with showing_progress(err, target, config, minutes) as report:
         trained = run_training(
             opened,
@@ -66,12 +88,12 @@ def train(
 
 @app.command(epilog="Example:  betae plot run --out curves.svg")
 def plot(
-    run: Run,
+    run: RunPath,
     target: Annotated[
         Path | None, typer.Option("--out", help="A .png or .svg file [curves.png in the run].")
     ] = None,
 ) -> None:
-    """Draw the loss and the validation MRR of a run."""
+    """Plot the loss and the validation MRR of a run."""
     from betae.training.plot import plot_run
 
     target = target or run / "curves.png"
@@ -81,12 +103,13 @@ def plot(
 
 @app.command(epilog="Example:  betae inspect model --json")
 def inspect(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a model, or of a run.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="Folder of a model, or of a run.", callback=existing_folder)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Describe a model: its name, config, and the size and range of every tensor."""
-    from rich.table import Table
-
+    from betae.cli.show import draw_model
     from betae.models.store import describe_model
     from betae.run import Run
 
@@ -94,19 +117,8 @@ def inspect(
     model = describe_model(Run.open(checkpoint).model_folder if is_run else checkpoint)
     if as_json:
         print(json.dumps(asdict(model), indent=2))
-        return
-    say(f"{model.name}, {model.parameters:,} parameters")
-    say(f"{model.entities:,} entities, {model.relations:,} directed relations")
-    say(", ".join(f"{name} {value}" for name, value in model.config.items()))
-    table = Table(box=None, padding=(0, 1))
-    for column in ("tensor", "shape", "mean", "std", "smallest", "largest"):
-        is_name = column == "tensor"
-        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
-    for name, facts in model.tensors.items():
-        shape = " x ".join(map(str, facts["shape"]))
-        numbers = [f"{facts[key]:.3g}" for key in ("mean", "std", "smallest", "largest")]
-        table.add_row(name, shape, *numbers)
-    out.print(table)
+    else:
+        out.print(draw_model(model))
 
 
 @app.command(
@@ -117,21 +129,27 @@ def inspect(
     "  torchrun --nproc-per-node 2 -m betae eval run --queries test-queries",
 )
 def evaluate(
-    run: Run,
+    run: RunPath,
     queries: Annotated[
-        Path, typer.Option(help="A query set, or a folder with the release's pickles.")
+        Path,
+        typer.Option(
+            help="A query set, or a folder with the release's pickles.", callback=existing_folder
+        ),
     ],
-    split: Annotated[str, typer.Option(help="Of a release: valid or test.")] = "test",
+    split: Annotated[
+        Literal["valid", "test"], typer.Option(help="Which queries of a release.")
+    ] = "test",
     graph: MovedGraph = None,
     empty: Annotated[
         int,
         typer.Option(
-            help="Queries without answers, and as many with, to tell apart in each structure."
+            help="Queries without answers to tell from as many with answers, in each structure.",
+            min=0,
         ),
     ] = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Rank the hard answers of a query set and measure what the model knows of its uncertainty."""
+    """Rank the hard answers of a query set and measure how well the model knows what it knows."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from betae import parallel
@@ -157,7 +175,7 @@ def evaluate(
                 print(json.dumps(evaluation.to_json()))
             else:
                 out.print(draw_summary(evaluation))
-                say(f"kept with the run; betae report {run} makes a page of it")
+                say(f"kept with the run; for a page of it: betae report {run}")
 
 
 @app.command(epilog="Example:  betae report run-a run-b --out report")
@@ -166,7 +184,7 @@ def report(
     target: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the evaluations of some runs as Markdown, JSON and one HTML page, beside the paper."""
+    """Write the evaluations of runs, beside the paper's, as Markdown, JSON and one HTML page."""
     from betae.evaluation.report import write_report
 
     write_report(runs, target, overwrite)

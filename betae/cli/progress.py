@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live line in the terminal, and TensorBoard if it is installed."""
+"""What a person sees of training: a live line, and TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from betae.training.config import TrainConfig
 
 
 class Reporter:
-    """Takes the lines of the metrics as `train` makes them."""
+    """Shows the lines of the metrics as `train` reports them; only process 0 is shown."""
 
     def __init__(self, bars: Progress, run: Path, config: TrainConfig, minutes: float | None):
         self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
         self.board: Any | None = None
-        self.is_shown = int(os.environ.get("RANK", "0")) == 0
+        self.is_shown = not bars.disable
         self.mrr = "-"
         self.task = bars.add_task("starting", total=1.0)
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Show a line."""
+        """Show a line of the metrics."""
         step = line["step"]
         if self.board is None:
             self.board = _tensorboard(self.run)
@@ -49,9 +49,9 @@ class Reporter:
 
 @contextmanager
 def showing_progress(
-    console: Console, run: Path, config: TrainConfig, minutes: float | None
+    console: Console, run: Path, config: TrainConfig, minutes: float | None = None
 ) -> Iterator[Reporter]:
-    """Yield a reporter whose live line goes when training ends."""
+    """Yield a reporter whose live line disappears when training ends."""
     columns = (BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
     is_shown = int(os.environ.get("RANK", "0")) == 0
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
@@ -62,7 +62,7 @@ def showing_progress(
 
 
 def _tensorboard(run: Path) -> Any | None:
-    """Return a TensorBoard writer, if the package is there."""
+    """Return a TensorBoard writer, if the package is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.text import Text
 
-from betae.cli.common import AsJson, MovedGraph, Run, app, err, out, say
+from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, out, say
 from betae.errors import InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
     from betae.queries.ast import Query
 
+CSV_COLUMNS = ("query", "entity", "label", "rank", "score", "probability", "status")
+
 
 @app.command()
 def demo(
     folder: Annotated[
-        Path, typer.Option("--out", help="Where the trained run is kept, and found again.")
+        Path, typer.Option("--out", help="Where the trained run is kept, for the next time.")
     ] = Path("betae-demo"),
 ) -> None:
     """Train on the bundled graph `world` and answer a question about it, in about a minute."""
@@ -39,71 +43,91 @@ def demo(
     "  echo '?X . capital(France, ?X)' | betae answer run --queries -"
 )
 def answer(
-    run: Run,
+    run: RunPath,
     question: Annotated[
         str | None,
-        typer.Argument(help="Logic text, or a SPARQL SELECT, or a file that holds either."),
+        typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
     ] = None,
     queries: Annotated[
-        str | None, typer.Option(help="A file of questions in logic text, one a line; - for stdin.")
+        str | None,
+        typer.Option(help="A file of questions in logic text, one per line; - for stdin."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
-    only: Annotated[str | None, typer.Option(help="known or predicted.")] = None,
-    threshold: Annotated[float, typer.Option(help="Least probability.")] = 0.0,
-    union: Annotated[str, typer.Option(help="DNF or DM: how unions are taken.")] = "DNF",
+    k: Annotated[int, typer.Option("-k", help="Number of answers.", min=1)] = 10,
+    only: Annotated[
+        Literal["known", "predicted"] | None, typer.Option(help="Leave out the others.")
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Leave out answers less probable than this.", min=0, max=1)
+    ] = 0.0,
+    union: Annotated[
+        Literal["DNF", "DM"], typer.Option(help="How unions are computed: see docs/models.md.")
+    ] = "DNF",
     edges: Annotated[
-        str, typer.Option(help="The facts that count as known: train, train+valid or all.")
+        Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
     ] = "train",
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
-    form: Annotated[str, typer.Option("--format", help="table, jsonl or csv.")] = "table",
+    form: Annotated[
+        Literal["table", "jsonl", "csv"], typer.Option("--format", help="How to print them.")
+    ] = "table",
     graph: MovedGraph = None,
     use_index: Annotated[
-        bool, typer.Option("--index", help="Search by the index of the run: betae index build.")
+        bool, typer.Option("--index", help="Search the run's index: betae index build.")
     ] = False,
 ) -> None:
-    """Answer a question: ranked entities, known or predicted, how sure, and why."""
-    from typing import Any, cast
-
-    from betae.checks import check_choice
-    from betae.cli.print_answers import print_answers
+    """Answer a question: ranked entities, known or predicted, how probable, and why."""
     from betae.queries.read import read_query_or_file
+
+    lines: list[tuple[str, str | Query]]
+    if question is None:
+        if queries is None:
+            raise InvalidArgument("Give a question, or --queries with a file of them.")
+        lines = [*_read_lines(queries)]
+    elif queries is None:
+        lines = [("", read_query_or_file(question))]
+    else:
+        raise InvalidArgument("Give a question or --queries, not both.")
     from betae.run import Run
 
-    check_choice("--format", form, ("table", "jsonl", "csv"))
-    if (question is None) == (queries is None):
-        raise InvalidArgument("Give a question, or --queries with a file of them.")
-    lines: list[tuple[str, str | Query]] = (
-        [("", read_query_or_file(question))]
-        if question is not None
-        else [*_read_lines(cast(str, queries))]
-    )
     with err.status("Opening the run") as status:
-        opened = Run.open(run, graph)
-        answerer = opened.answerer(cast(Any, edges), use_index=use_index, say=status.update)
+        answerer = Run.open(run, graph).answerer(edges, use_index=use_index, say=status.update)
 
     def results() -> Iterator[Answers]:
         for place, line in lines:
             try:
                 yield answerer.answer(
-                    line,
-                    k,
-                    status=cast(Any, only),
-                    threshold=threshold,
-                    union=cast(Any, union),
-                    explain=explain,
+                    line, k, status=only, threshold=threshold, union=union, explain=explain
                 )
             except (InvalidArgument, QueryError, UnresolvedName) as error:
                 if not place:
                     raise
                 raise InvalidArgument(f"{place}: {error}") from error
 
-    print_answers(results(), form, out)
+    _print_answers(results(), form)
+
+
+def _print_answers(results: Iterable[Answers], form: str) -> None:
+    """Print each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
+    from betae.cli.show import draw_answers
+
+    writer = csv.writer(sys.stdout)
+    if form == "csv":
+        writer.writerow(CSV_COLUMNS)
+    for result in results:
+        if form == "jsonl":
+            print(json.dumps(result.to_json(), ensure_ascii=False))
+        elif form == "csv":
+            for answer in result:
+                cells = [getattr(answer, column) for column in CSV_COLUMNS[1:]]
+                writer.writerow([result.query, *cells])
+        else:
+            out.print(Text(result.query), soft_wrap=True)
+            out.print(draw_answers(result))
 
 
 def _read_lines(source: str) -> list[tuple[str, str]]:
-    """Read the questions of a file, or of standard input, each with its place.
+    """Read the questions in a file, or in standard input, each with its place.
 
-    Empty lines and those that begin with # are left out.
+    Empty lines and those that begin with # are skipped.
     """
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
@@ -119,7 +143,7 @@ def _read_lines(source: str) -> list[tuple[str, str]]:
 index_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Search the entities of a run faster than exactly, or elsewhere.",
+    help="Search the entities of a run approximately but faster, or in a vector database.",
 )
 app.add_typer(index_app, name="index")
 
@@ -137,19 +161,18 @@ def _warn_of_recall(kind: str, recall: float) -> None:
 
 @index_app.command("build", epilog="Example:  betae index build run")
 def build_index(
-    run: Run,
+    run: RunPath,
     kind: Annotated[
-        str | None, typer.Option(help="ivf or lsh for BetaE, hnsw or lsh for the others.")
+        Literal["ivf", "hnsw", "lsh"] | None,
+        typer.Option(help="ivf or lsh for BetaE, hnsw or lsh for the others."),
     ] = None,
     graph: MovedGraph = None,
 ) -> None:
     """Build an approximate index of the entities, for `betae answer --index`."""
-    from typing import Any, cast
-
     from betae.run import Run
 
     with err.status("Opening the run") as status:
-        index = Run.open(run, graph).build_index(cast(Any, kind), status.update)
+        index = Run.open(run, graph).build_index(kind, status.update)
     say(f"{index.kind}: recall@10 {index.recall:.3f} against exact search")
     say(f"written to {run}: betae answer --index")
     _warn_of_recall(index.kind, index.recall)
@@ -157,39 +180,20 @@ def build_index(
 
 @index_app.command("bench", epilog="Example:  betae index bench run --json")
 def bench_index(
-    run: Run,
+    run: RunPath,
     graph: MovedGraph = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure each kind of index on the run: recall@10 and speed against exact search."""
-    from rich.table import Table
-
+    from betae.cli.show import draw_speeds
     from betae.run import Run
-    from betae.search.approximate import KINDS, measure, typical_queries
-    from betae.search.approximate import build_index as build
 
     with err.status("Opening the run") as status:
-        opened = Run.open(run, graph)
-        name, model = opened.model_folder.name, opened.model()
-        table, queries = model.table(), typical_queries(model, opened.graph)
-        kinds = KINDS[model.metric]
-        indexes = [build(model, table, queries, name, kind, status.update) for kind in kinds]
-        status.update("Searching")
-        fresh = typical_queries(
-            model, opened.graph, seed=1
-        )  # not those that the effort was found with
-        speeds = measure(model, table, fresh, indexes)
+        speeds = Run.open(run, graph).bench_indexes(status.update)
     if as_json:
         print(json.dumps([asdict(speed) for speed in speeds]))
     else:
-        shown = Table(box=None, padding=(0, 2))
-        for column in ("search", "ms a query", "times exact", "recall@10"):
-            shown.add_column(column, justify="left" if column == "search" else "right")
-        for speed in speeds:
-            faster = speeds[0].milliseconds / speed.milliseconds
-            times = f"{speed.milliseconds:.2f}", f"{faster:.1f}", f"{speed.recall:.3f}"
-            shown.add_row(speed.name, *times)
-        out.print(shown)
+        out.print(draw_speeds(speeds))
     for speed in speeds:
         _warn_of_recall(speed.name, speed.recall)
 
@@ -200,16 +204,13 @@ def bench_index(
     "  betae index export run entities.npy",
 )
 def export_index(
-    run: Run,
+    run: RunPath,
     file: Annotated[Path, typer.Argument(help="File to write: .parquet or .npy.")],
     graph: MovedGraph = None,
 ) -> None:
     """Write the search vectors of all entities, for a vector database."""
     from betae.run import Run
-    from betae.search.export import export_vectors
 
-    opened = Run.open(run, graph)
-    model = opened.model()
-    width = export_vectors(model, model.table(), opened.graph, file)
+    model, width = Run.open(run, graph).export_vectors(file)
     say(f"{model.num_entities:,} vectors of {width} numbers written to {file}")
     say(f"nearest by {model.metric}: see docs/answers.md")

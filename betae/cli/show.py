@@ -1,8 +1,9 @@
-"""The computation tree of a query, drawn for the terminal."""
+"""Everything that commands draw in the terminal: tables and trees, from the library's results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -12,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
-from betae.answering.results import Answers, Step, shown_rank
+from betae.answering.results import Answer, Answers, Step, shown_rank
 from betae.evaluation.paper import describe_queries, paper_figures
 from betae.evaluation.results import Evaluation
 from betae.evaluation.tables import (
@@ -25,14 +26,21 @@ from betae.evaluation.tables import (
     span,
 )
 from betae.exact.answers import answers
-from betae.graph.describe import GraphDescription
-from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
-from betae.querysets.query_set import QuerySet
+
+if TYPE_CHECKING:
+    from betae.graph.describe import GraphDescription
+    from betae.graph.graph import KnowledgeGraph
+    from betae.models.store import ModelDescription
+    from betae.querysets.query_set import QuerySet
+    from betae.search.approximate import Speed
+
+
+# ---- queries ------------------------------------------------------------------------------------
 
 
 def draw_tree(query: Query, annotate: Callable[[Query], str] = lambda _: "") -> Tree:
-    """Draw a query; `annotate` may add rich markup behind a node."""
+    """Draw the computation tree of a query; `annotate` may add rich markup after a node."""
 
     def add(node: Query, draw: Callable[[str], Tree]) -> Tree:
         if isinstance(node, Project) and isinstance(node.operand, Entity):
@@ -63,7 +71,7 @@ def _title(node: Query) -> str:
 
 
 def with_exact_answers(graph: KnowledgeGraph, num_shown: int = 6) -> Callable[[Query], str]:
-    """Return an annotation: how many entities a node holds on the training edges, and some."""
+    """Return an annotation: how many entities a node holds on the training edges, with examples."""
 
     def annotate(node: Query) -> str:
         found = answers(graph, node)
@@ -77,7 +85,7 @@ def with_exact_answers(graph: KnowledgeGraph, num_shown: int = 6) -> Callable[[Q
 
 
 def draw_report(queries: QuerySet) -> Table:
-    """Lay out for the terminal what was drawn, what was rejected and why."""
+    """Lay out what was sampled, what was rejected and why."""
     table = Table(box=None, padding=(0, 1))
     for column in ("structure", "drawn", "of", "easy", "hard", "walks"):
         table.add_column(column, justify="left" if column == "structure" else "right")
@@ -102,8 +110,11 @@ def draw_report(queries: QuerySet) -> Table:
     return table
 
 
+# ---- graphs and models --------------------------------------------------------------------------
+
+
 def draw_description(description: GraphDescription, title: str) -> RenderableType:
-    """Lay the figures out for the terminal."""
+    """Lay out the figures of a graph."""
     facts = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
     facts.add_column(justify="right")
     facts.add_column()
@@ -125,6 +136,28 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     for name, count in description.frequent_relations.items():
         bars.add_row(f"{count:,}", Text(name), "█" * max(1, round(24 * count / most)))
     return Group(facts, Text(), bars)
+
+
+def draw_model(model: ModelDescription) -> RenderableType:
+    """Lay out the figures of a model, a row for each tensor."""
+    table = Table(box=None, padding=(0, 1))
+    for column in ("tensor", "shape", "mean", "std", "smallest", "largest"):
+        is_name = column == "tensor"
+        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
+    for name, facts in model.tensors.items():
+        shape = " x ".join(map(str, facts["shape"]))
+        numbers = [f"{facts[key]:.3g}" for key in ("mean", "std", "smallest", "largest")]
+        table.add_row(name, shape, *numbers)
+    settings = ", ".join(f"{name} {value}" for name, value in model.config.items())
+    return Group(
+        Text(f"{model.name}, {model.parameters:,} parameters"),
+        Text(f"{model.entities:,} entities, {model.relations:,} directed relations"),
+        Text(settings),
+        table,
+    )
+
+
+# ---- evaluations --------------------------------------------------------------------------------
 
 
 def draw_summary(evaluation: Evaluation) -> RichTable:
@@ -165,24 +198,26 @@ def draw_summary(evaluation: Evaluation) -> RichTable:
     return table
 
 
+# ---- answers ------------------------------------------------------------------------------------
+
 MARKS = {
     "known": "[green]known[/green]",
     "missing": "[yellow]missing[/yellow]",
-    "and": "[dim]all of[/dim]",
     "not": "[green]not[/green]",
 }
 
 
 def _draw_step(title: str, step: Step) -> Tree:
+    """Draw how an answer is derived; the parts of a conjunction stand side by side."""
     tree = Tree(Text(title, style="bold"))
 
     def add(branch: Tree, step: Step) -> None:
-        sure = "" if step.status in ("known", "and") else f" [dim]{step.probability:.0%}[/dim]"
         if step.status == "and":
             for source in step.sources:
                 add(branch, source)
             return
-        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + sure))
+        chance = "" if step.status == "known" else f" [dim]{step.probability:.0%}[/dim]"
+        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + chance))
         for source in step.sources:
             add(child, source)
 
@@ -191,7 +226,7 @@ def _draw_step(title: str, step: Step) -> Tree:
 
 
 def draw_answers(answers: Answers) -> RenderableType:
-    """Lay the answers out for the terminal, with their trees if they were explained."""
+    """Lay out answers, with the tree of each if they were explained."""
     table = Table(box=None, padding=(0, 2))
     for column in ("rank", "probability"):
         table.add_column(column, justify="right")
@@ -207,3 +242,30 @@ def draw_answers(answers: Answers) -> RenderableType:
         )
     trees = [_draw_step(answer.label, answer.why) for answer in answers if answer.why]
     return Group(Text(answers.summary()), table, *trees)
+
+
+def draw_predictions(answers: Answers, title: str, verdict: Callable[[Answer], str]) -> Table:
+    """Lay out explained predictions with the edges they need; `verdict` judges each in markup."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
+    table.add_column("rank", justify="right")
+    for column in ("predicted", "missing edge", ""):
+        table.add_column(column)
+    for answer in answers:
+        missing = ", ".join(answer.why.missing()) if answer.why else ""
+        table.add_row(shown_rank(answer), Text(answer.label), Text(missing), verdict(answer))
+    return table
+
+
+# ---- searches -----------------------------------------------------------------------------------
+
+
+def draw_speeds(speeds: Sequence[Speed]) -> Table:
+    """Lay out how fast and how well each search finds the nearest entities; exact comes first."""
+    table = Table(box=None, padding=(0, 2))
+    for column in ("search", "ms per query", "times exact", "recall@10"):
+        table.add_column(column, justify="left" if column == "search" else "right")
+    for speed in speeds:
+        faster = speeds[0].milliseconds / speed.milliseconds
+        figures = f"{speed.milliseconds:.2f}", f"{faster:.1f}", f"{speed.recall:.3f}"
+        table.add_row(speed.name, *figures)
+    return table

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from betae.evaluation.ranks import QUERIES_AT_ONCE, Doubles, as_group
 from betae.evaluation.results import Correlation, CountError, EmptyResult
@@ -52,6 +51,8 @@ def num_answers(
 
 def correlate(uncertainty: Doubles, counts: NDArray[np.int64]) -> Correlation:
     """Correlate uncertainty (n,) with the number of answers (n,); NaN if either is constant."""
+    from scipy import stats  # half a second to import: a question does not need it
+
     if len(counts) < 2 or np.ptp(counts) == 0 or np.ptp(uncertainty) == 0:
         return Correlation(float("nan"), float("nan"))
     return Correlation(
@@ -76,6 +77,8 @@ def tell_empty(
 
 def separate(positive: Doubles, negative: Doubles) -> EmptyResult:
     """Return the ROC curve of the scores of positives and negatives, and the area under it."""
+    from scipy import stats  # half a second to import: a question does not need it
+
     area = stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative))
     thresholds = np.quantile(np.concatenate([positive, negative]), np.linspace(1, 0, 51))
     curve = [
@@ -132,6 +135,8 @@ def _line(uncertainty: Doubles, counts: NDArray[np.int64]) -> tuple[float, float
     logarithms = np.log(counts)
     if len(counts) < 2 or np.ptp(uncertainty) == 0:
         return float(logarithms.mean()), 0.0
+    from scipy import stats
+
     line = stats.linregress(uncertainty, logarithms)
     return float(line.intercept), float(line.slope)
 

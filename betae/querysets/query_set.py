@@ -11,10 +11,9 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from betae.checks import check_choice
@@ -26,12 +25,11 @@ from betae.queries.ast import PLACEHOLDER, Entity, Project, Query, nodes
 from betae.queries.structures import columns_of, fill, limits_of, num_symbols
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
+if TYPE_CHECKING:
+    import polars as pl
+
 FORMAT_VERSION = 1
 QUERIES = "queries.parquet"
-COLUMNS = [
-    pl.col("structure").cast(pl.String),
-    pl.col("symbols", "easy", "hard").cast(pl.List(pl.Int32)),
-]
 
 # The split of a query set: the graph that gives the easy answers, and the one that gives all.
 # Training queries have easy answers only.
@@ -120,6 +118,8 @@ class QuerySet:
 
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
         """Write the set to `folder`, whole or not at all."""
+        import polars as pl
+
         facts = {
             "split": self.split,
             "graph": self.graph_fingerprint,
@@ -147,11 +147,16 @@ class QuerySet:
     @classmethod
     def open(cls, folder: Path | str) -> QuerySet:
         """Read a set from `folder`; `check_graph` then tells whether it belongs to a graph."""
+        import polars as pl
+
         folder = Path(folder)
         manifest = read_manifest(folder, "query set", FORMAT_VERSION)
         check_parts(folder, manifest)
         try:
-            frame = pl.read_parquet(folder / QUERIES).select(COLUMNS)
+            frame = pl.read_parquet(folder / QUERIES).select(
+                pl.col("structure").cast(pl.String),
+                pl.col("symbols", "easy", "hard").cast(pl.List(pl.Int32)),
+            )
             blocks = {
                 name: _read_block(text, frame.filter(pl.col("structure") == name))
                 for name, text in manifest["structures"].items()
@@ -214,6 +219,8 @@ def _is_inside(block: QueryBlock, graph: KnowledgeGraph) -> bool:
 
 
 def _rows(table: Ragged) -> pl.Series:
+    import polars as pl
+
     number = np.arange(len(table), dtype=np.uint32)
     flat = pl.DataFrame({"row": np.repeat(number, table.lengths), "ids": table.values})
     lists = flat.group_by("row", maintain_order=True).agg("ids")

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -113,6 +112,8 @@ class Index:
 
     def save(self, folder: Path) -> None:
         """Write the index to `folder`, whole or not at all; an older one is replaced."""
+        import faiss  # slow to import: exact search does not need it
+
         with writing_folder(folder, overwrite=True) as partial:
             faiss.write_index(self.inner, str(partial / FILE))
             if self.mean is not None:
@@ -134,6 +135,8 @@ class Index:
                 f"now {model}. Build it again: betae index build."
             )
         mean = np.load(folder / "mean.npy") if "mean.npy" in manifest["parts"] else None
+        import faiss
+
         inner = faiss.read_index(str(folder / FILE))
         effort, recall = manifest["index_effort"], manifest["index_recall"]
         return cls(manifest["index_kind"], model, inner, mean, effort, recall)
@@ -148,6 +151,8 @@ def build_index(
     say: Callable[[str], None] = lambda _: None,
 ) -> Index:
     """Index the entities of a table, and find the effort that finds them again for `queries`."""
+    import faiss
+
     kinds = KINDS[model.metric]
     kind = kind or kinds[0]
     check_choice("kind", kind, ("ivf", "hnsw", "lsh"))
@@ -186,6 +191,8 @@ def build_index(
 
 def _inverted_lists(vectors: NDArray[np.float32]) -> Any:
     """Train lists of similar vectors: some 4 sqrt(n) of them, each with a tenth of its centre."""
+    import faiss
+
     width, number = vectors.shape[1], len(vectors)
     lists = max(1, min(int(4 * number**0.5), number // 40))
     inner = faiss.IndexIVFScalarQuantizer(

@@ -36,7 +36,8 @@ def run_process(*arguments, **environment):
 
 
 def flat(text: str) -> str:
-    return " ".join(text.split())
+    """Join the lines of a message, and take it out of its frame."""
+    return " ".join(text.replace("│", " ").split())
 
 
 # ---- help ---------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_an_error_in_a_process_exits_with_2(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["export", "STORE", "out.csv", "--split", "half"], "train, valid, test or all"),
+        (["export", "STORE", "out.csv", "--split", "half"], "'train', 'valid', 'test', 'all'"),
         (["export", "STORE", "out.nt"], "cannot write '.nt'"),
         (["ingest", "facts.tsv", "--valid", "1.5", "--out", "graph"], "fractions"),
         (["ingest", "facts.tsv", "--valid", "nan", "--out", "graph"], "fractions"),

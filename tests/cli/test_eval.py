@@ -109,7 +109,6 @@ def test_eval_shows_and_keeps_the_figures(folder):
     path = folder / "betae" / "evaluations" / "queries.json"
     assert path.is_file()
     assert f"betae report {folder / 'betae'}" in flat(result.stdout)
-    assert f"betae report {folder / 'beta'}" in flat(result.stdout)
 
     told = stored(folder / "betae")
     assert (told["run"], told["name"], told["model"]) == ("betae", "queries", "betae")
@@ -211,13 +210,13 @@ def test_a_model_that_can_do_none_of_the_queries(folder):
         (["betae", "--queries", "other-queries"], "query set was made on another graph"),
         (["betae", "--queries", "no-queries"], "holds no query with a hard answer"),
         (["betae", "--queries", "train-queries"], "valid or test, not for train"),
-        (["betae", "--queries", "nowhere"], "is not a betae query set"),
+        (["betae", "--queries", "nowhere"], "There is no folder nowhere"),
         (["betae", "--queries", "graph"], "holds a graph, not a query set"),
         (["betae", "--queries", "queries", "--graph", "other-graph"], "trained on another graph"),
-        (["betae", "--queries", "queries", "--graph", "nowhere"], "is not a betae graph"),
+        (["betae", "--queries", "queries", "--graph", "nowhere"], "no folder nowhere"),
         (["betae", "--queries", "queries", "--empty", "-1"], "empty"),
         (["betae", "--queries", "release", "--split", "half"], "half"),
-        (["nowhere", "--queries", "queries"], "is not a run"),
+        (["nowhere", "--queries", "queries"], "There is no folder nowhere"),
         (["graph", "--queries", "queries"], "is not a run"),
         (["betae"], "--queries"),
     ],
@@ -300,5 +299,5 @@ def test_a_report_of_a_run_that_was_not_evaluated(folder, monkeypatch, capsys):
     arguments = ["report", folder / "betae", "--out", folder / "report"]
     code, out, error = run_main(monkeypatch, capsys, *arguments)
     assert (code, out) == (2, "")
-    assert f"has no evaluation. Make one: betae eval {folder / 'beta'}" in flat(error)
+    assert f"has no evaluation. Make one: betae eval {folder / 'betae'}" in flat(error)
     assert not (folder / "report").exists()

@@ -286,13 +286,13 @@ def test_sample_what_the_graph_cannot_fill(toy_store, tmp_path):
     [
         (["4p"], "There is no structure '4p'"),
         (["2p:0"], "at least 1"),
-        (["2p", "--count", "-1"], "at least 1"),
-        (["2p", "--split", "dev"], "train, valid or test"),
+        (["2p", "--count", "-1"], "'--count'"),
+        (["2p", "--split", "dev"], "'train', 'valid', 'test'"),
         (["2p", "--seed", "-1"], "seed"),
         (["?X . borders(France, ?X)"], "no placeholder"),
         (["?X . _(_ ?X)"], "^"),
         (["?X . _(Frnace, ?X)"], "'France'"),
-        (["2p", "--max-answers", "0"], "at least 1"),
+        (["2p", "--max-answers", "0"], "'--max-answers'"),
     ],
 )
 def test_sample_bad_input(arguments, message, betae_command, world_store, tmp_path):

@@ -1,0 +1,140 @@
+"""How soon the command line answers: what it imports, and what it refuses before that."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from betae.answering.results import Status
+from betae.cli import common, graphs, learning, questions
+from betae.graph.edges import SPLITS, Edges
+from betae.models.execute import UnionForm
+from betae.run import Run
+from betae.search.approximate import Kind
+from tests.answering.helpers import save_run
+from tests.cli.test_cli import flat
+from tests.training.helpers import small_graph
+
+HEAVY = (
+    "torch",
+    "numpy",
+    "numba",
+    "scipy",
+    "polars",
+    "pyoxigraph",
+    "rdflib",
+    "faiss",
+    "matplotlib",
+)
+MEASURE = f"""
+import json, os, sys
+from betae.cli import main
+sys.argv = ["betae", *sys.argv[1:]]
+try:
+    main()
+finally:
+    heavy = [name for name in {HEAVY} if name in sys.modules]
+    with open("measured.json", "w") as file:
+        json.dump({{"heavy": heavy, "openmp": os.environ.get("OMP_WAIT_POLICY")}}, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return save_run(tmp_path_factory.mktemp("runs") / "run", small_graph())
+
+
+@pytest.fixture
+def betae(made, tmp_path):
+    """Run a command in a process; return it, what it imported and its CPU seconds."""
+
+    def run(*arguments):
+        command = [sys.executable, "-c", MEASURE, *(made if a == "RUN" else a for a in arguments)]
+        environment = {name: value for name, value in os.environ.items() if name[:4] != "OMP_"}
+        before = os.times()
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=environment
+        )
+        after = os.times()
+        measured = json.loads((tmp_path / "measured.json").read_text())
+        measured["seconds"] = sum(after[2:4]) - sum(before[2:4])
+        return done, measured
+
+    return run
+
+
+def test_help_and_version_import_nothing_heavy(betae):
+    for arguments in (["--help"], ["--version"], ["answer", "--help"], ["index", "-h"]):
+        done, measured = betae(*arguments)
+        assert done.returncode == 0
+        assert measured["heavy"] == []
+
+
+WRONG = [  # and what the message must hold
+    (["answer", "RUN", "q", "--format", "xml"], "'xml' is not one of 'table', 'jsonl', 'csv'"),
+    (["answer", "RUN", "q", "--edges", "view"], "is not one of 'train', 'train+valid', 'all'"),
+    (["answer", "RUN", "q", "--union", "or"], "is not one of 'DNF', 'DM'"),
+    (["answer", "RUN", "q", "--only", "sure"], "is not one of 'known', 'predicted'"),
+    (["answer", "RUN", "q", "-k", "0"], "greater than or equal to 1"),
+    (["answer", "RUN", "q", "-k", "many"], "'-k'"),
+    (["answer", "RUN", "q", "--threshold", "2"], "less than or equal to 1"),
+    (["answer", "RUN", "q", "--frmat", "csv"], "--format"),
+    (["answer", "nowhere", "q"], "There is no folder nowhere."),
+    (["answer", "RUN", "q", "--graph", "nowhere"], "There is no folder nowhere."),
+    (["answer", "RUN"], "Give a question"),
+    (["answer", "RUN", "--queries", "nowhere.txt"], "nowhere.txt"),
+    (["train", ".", "--out", "run", "--recipe", "no.toml"], "There is no file no.toml."),
+    (["train", "nowhere", "--out", "run"], "nowhere is not a betae graph"),
+    (["eval", "nowhere", "--queries", "."], "There is no folder nowhere."),
+    (["eval", "RUN", "--queries", "nowhere"], "There is no folder nowhere."),
+    (["eval", "RUN", "--queries", ".", "--split", "train"], "is not one of 'valid', 'test'"),
+    (["index", "build", "RUN", "--kind", "tree"], "is not one of 'ivf', 'hnsw', 'lsh'"),
+    (["inspect", "nowhere"], "There is no folder nowhere."),
+    (["plot", "nowhere"], "There is no folder nowhere."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: str(value))
+def test_what_is_wrong_is_refused_before_torch_is_imported(betae, arguments, message):
+    done, measured = betae(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in flat(done.stderr)
+    assert "torch" not in measured["heavy"]
+    assert measured["seconds"] < 1.5  # 0.3 on an idle machine; torch alone takes longer
+
+
+def test_a_question_imports_only_what_it_needs(betae, made):
+    Run.open(made).answerer()  # the first time, probabilities are fitted
+    done, measured = betae("answer", "RUN", "?X . r0(e1, ?X)")
+    assert done.returncode == 0, done.stderr
+    rest = set(HEAVY) - set(measured["heavy"])
+    assert rest >= {"polars", "pyoxigraph", "rdflib", "faiss", "matplotlib"}
+
+
+def test_idle_threads_sleep(betae):
+    """OpenMP is told before torch is imported; what the user has set stays."""
+    assert betae("--version")[1]["openmp"] == common.OPENMP["OMP_WAIT_POLICY"]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [
+        (questions.answer, "only", get_args(Status)),
+        (questions.answer, "union", get_args(UnionForm)),
+        (questions.answer, "edges", get_args(Edges)),
+        (questions.build_index, "kind", get_args(Kind)),
+        (graphs.sample, "split", SPLITS),
+        (graphs.export, "split", (*SPLITS, "all")),
+        (learning.evaluate, "split", SPLITS[1:]),
+    ],
+)
+def test_the_choices_are_the_library_s(command, option, choices):
+    """They are written out in the commands, so that `betae --help` need not import the library."""
+    hint = inspect.get_annotations(command, eval_str=True)[option].__origin__
+    literal = next((part for part in get_args(hint) if get_args(part)), hint)
+    assert get_args(literal) == tuple(choices)
