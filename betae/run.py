@@ -4,7 +4,7 @@ run = train(graph, TrainConfig(model=BetaConfig(dim=64)), "run")
 run.answerer().answer("?X . capital(France, ?X)")
 
 run = Run.open("run")
-run.evaluate(open_queries(run.graph, "test-queries"))
+run.evaluate("test-queries")
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from betae import parallel
 from betae.answering.answerer import Answerer
 from betae.answering.calibration import calibrate, read_calibration, write_calibration
+from betae.checks import check_choice
 from betae.errors import StoreError
 from betae.evaluation.evaluate import evaluate
 from betae.evaluation.results import (
@@ -26,7 +27,7 @@ from betae.evaluation.results import (
     read_evaluations,
     save_evaluation,
 )
-from betae.graph.edges import Edges
+from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.store import load_model
@@ -56,7 +57,7 @@ class Run:
         outcome: Outcome | None = None,
     ):
         self.folder = Path(folder)
-        self.outcome = outcome  # how training ended, if it was this program that trained
+        self.outcome = outcome  # how training ended; None for a run that was opened
         self._parts = RunFolder(folder)
         self._moved_graph = graph
 
@@ -79,12 +80,12 @@ class Run:
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
-        """The graph that it was trained on, with the edges that were added since."""
+        """The graph that it was trained on, with edges that were appended since; opened once."""
         return self._parts.open_graph(self._moved_graph, may_have_grown=True)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """What was reported in training: a dictionary for every report and every validation."""
+        """What training has reported so far: a dictionary for every report and validation."""
         return self._parts.read_metrics()
 
     @property
@@ -93,7 +94,7 @@ class Run:
         return self._parts.best_model()
 
     def model(self) -> QueryModel:
-        """Return the best model, ready to score queries."""
+        """Load the best model, ready to score queries; each call loads it anew."""
         return load_model(self.model_folder)
 
     # ---- evaluation ---------------------------------------------------------------------------
@@ -109,10 +110,10 @@ class Run:
     ) -> Evaluation:
         """Evaluate the model on a query set, and keep the result under a name.
 
-        A folder may hold a query set, or a release's pickles of a `split`; its name is the name of
-        the result unless another is given. `empty_queries` of each kind are sampled for the test of
-        queries without answers; `progress` is told what is being done, how much of it is done, and
-        how much there is.
+        `queries` may be a folder, with a query set or with a release's pickles, of which `split` is
+        read; the result is named after it unless a name is given. `empty_queries` of each kind are
+        sampled to test whether queries without answers are recognised. `progress` is told what is
+        being done, how much of it is done, and how much there is.
         """
         graph = self._parts.open_graph(self._moved_graph)
         if not isinstance(queries, QuerySet):
@@ -142,32 +143,37 @@ class Run:
         use_index: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
-        """Return what answers questions; the first time, fit the probabilities.
+        """Load the best model to answer questions; the first time, fit the probabilities.
 
         `edges` says which edges of the graph count as known facts. `use_index` searches by the
-        index that `build_index` made, not exactly.
+        index that `build_index` made, not exactly. `say` is told what takes long.
         """
-        model = self.model()
-        calibration = read_calibration(self._parts.calibration, self.model_folder.name)
+        check_choice("edges", edges, EDGES)
+        # Looked up once: a training that still goes on may write a better model meanwhile.
+        folder = self.model_folder
+        index = Index.open(self._parts.index, folder.name) if use_index else None
+        model = load_model(folder)
+        calibration = read_calibration(self._parts.calibration, folder.name)
         if calibration is None:
             say("Fitting probabilities on validation queries, once")
             calibration = calibrate(model, self.graph, model.table())
             with suppress(StoreError):  # a read-only run is fitted again each time
-                write_calibration(calibration, self._parts.calibration, self.model_folder.name)
-        return Answerer(model, self.graph, calibration, edges, self.index if use_index else None)
+                write_calibration(calibration, self._parts.calibration, folder.name)
+        return Answerer(model, self.graph, calibration, edges, index)
 
     @property
     def index(self) -> Index:
-        """The approximate index of the entities that `build_index` made."""
+        """The approximate index of the entities that `build_index` made, read anew each time."""
         return Index.open(self._parts.index, self.model_folder.name)
 
     def build_index(
         self, kind: Kind | None = None, say: Callable[[str], None] = lambda _: None
     ) -> Index:
         """Build an approximate index of the entities and keep it with the run."""
-        model = self.model()
+        folder = self.model_folder
+        model = load_model(folder)
         queries = typical_queries(model, self.graph)
-        index = build_index(model, model.table(), queries, self.model_folder.name, kind, say)
+        index = build_index(model, model.table(), queries, folder.name, kind, say)
         index.save(self._parts.index)
         return index
 

@@ -1,4 +1,4 @@
-"""Answerer: a trained run and its graph, ready for questions."""
+"""Answerer: a trained model and its graph, ready for questions."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.calibration import Calibration
+from betae.answering.calibration import Calibration, Probabilities
 from betae.answering.explain import Explainer
+from betae.answering.ranking import NOTHING, Ranking
 from betae.answering.results import Answer, Answers, Status
 from betae.answering.unseen import seen_form, union_of, unseen_names
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers, refuted
-from betae.graph.edges import EDGES, Edges
+from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import UnionForm, embed_queries
+from betae.models.execute import Embedded, embed_queries
+from betae.models.plan import UnionForm
 from betae.queries.ast import Query
 from betae.queries.names import resolve, unresolve
 from betae.queries.read import as_query
@@ -25,14 +27,15 @@ from betae.search.approximate import Index
 from betae.search.nearest import nearest
 
 EMPTY_BELOW = 0.5  # expected answers
-CANDIDATES = 1000  # of an index, beside the answers asked for: what the expected number is of
+CANDIDATES = 1000  # that an index finds beside the answers asked for, to estimate their number
 
 
 class Answerer:
-    """Answers questions of any shape: which entities, how sure, known or predicted, and why.
+    """Answer questions of any shape: which entities, how probable, known or predicted, and why.
 
-    `edges` says which edges of the graph count as known facts: those that the model was trained
-    on, or also the validation edges, or all.
+    `Run.answerer` makes one. `edges` says which edges of the graph count as known facts: those that
+    the model was trained on, or also the validation edges, or all. With an `index` the search is
+    approximate.
     """
 
     def __init__(
@@ -42,11 +45,12 @@ class Answerer:
         calibration: Calibration,
         edges: Edges = "train",
         index: Index | None = None,
-        table: torch.Tensor | None = None,
     ):
         check_choice("edges", edges, EDGES)
-        self.model, self.graph, self.calibration, self.edges = model, graph, calibration, edges
-        self.index, self.table = index, model.table() if table is None else table
+        self.model, self.graph, self.calibration = model.eval(), graph, calibration
+        self.edges, self.index = edges, index
+        with torch.no_grad():
+            self.table = model.table()
 
     def answer(
         self,
@@ -60,94 +64,102 @@ class Answerer:
     ) -> Answers:
         """Return the k best answers to a question: logic text, SPARQL, or a tree.
 
-        `status` keeps only the known or only the predicted ones, `threshold` only those at least as
-        probable.
+        `status` keeps only the known or only the predicted ones, `threshold` only those that are at
+        least that probable.
         """
-        check_positive("k", k, whole=True)
-        if status is not None:
-            check_choice("status", status, ("known", "predicted"))
-        if not 0 <= threshold <= 1:
-            raise InvalidArgument(f"threshold is {threshold!r}; it must be from 0 to 1.")
-        query = resolve(as_query(question), self.graph)
-        structure_of(query)  # raises if it has placeholders
+        _check_arguments(k, status, threshold)
+        query = self._read(question)
         known = answers(self.graph, query, self.edges)
-        out = refuted(self.graph, query, self.edges)
-        ids, distances, num_ranked, entropy = self._rank(query, union, k + len(out), known)
-        can_say = len(ids) > 0
-        ruled_out = np.isin(ids, out)
-        ids, distances = ids[~ruled_out], distances[~ruled_out]
-        num_ranked -= int(ruled_out[:num_ranked].sum())
-        # Known answers without a place, since they are not embedded. They come first.
-        apart = np.setdiff1d(known, ids)
-        ids = np.concatenate([apart, ids])
-        distances = np.concatenate([np.full(len(apart), np.nan, np.float32), distances])
-        is_known = np.isin(ids, known)
-        probabilities = self.calibration(distances, is_known)
-        wanted = (probabilities >= threshold) & (
-            True if status is None else is_known == (status == "known")
-        )
-        explainer = Explainer(
-            self.model, self.table, self.graph, self.edges, self.calibration, union
-        )
-        found = []
-        for place in np.flatnonzero(wanted)[:k].tolist():
-            entity, rank = int(ids[place]), place - len(apart) + 1
-            found.append(
-                Answer(
-                    self.graph.entities[entity],
-                    self.graph.entity_label(entity),
-                    rank if 1 <= rank <= num_ranked else None,
-                    -float(distances[place]) if rank >= 1 else None,
-                    float(probabilities[place]),
-                    "known" if is_known[place] else "predicted",
-                    explainer.explain(query, entity) if explain else None,
-                )
-            )
-        expected = float(probabilities.sum()) if can_say else None
+        ruled_out = refuted(self.graph, query, self.edges)
+        embedded = self._embed(query, union)
+        found = NOTHING
+        if embedded is not None:
+            found = self._search(embedded, k + len(ruled_out) + len(known), known)
+        ranking = found.without(ruled_out).with_known(known)
+        is_known = np.isin(ranking.ids, known)
+        probabilities = self.calibration(ranking.distances, is_known)
+        expected = float(probabilities.sum()) if len(found) else None
+        is_wanted = probabilities >= threshold
+        if status is not None:
+            is_wanted &= is_known == (status == "known")
+        places = np.flatnonzero(is_wanted)[:k].tolist()
+        explainer = self._explainer(union) if explain else None
         return Answers(
             str(unresolve(query, self.graph)),
-            tuple(found),
+            self._list(places, ranking, probabilities, is_known, query, explainer),
             len(known),
             expected,
-            entropy,
+            self._uncertainty(embedded),
             expected is not None and expected < EMPTY_BELOW,
             tuple(unseen_names(query, self.model, self.graph)),
         )
 
-    def _rank(
-        self, query: Query, union: UnionForm, k: int, known: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], int, float | None]:
-        """Return entities, nearest first, and their distances; how many have a rank; the entropy.
+    def _read(self, question: str | Query) -> Query:
+        """Return a question as a query of ids."""
+        query = resolve(as_query(question), self.graph)
+        structure_of(query)  # raises if it has placeholders
+        return query
 
-        They are all that are embedded; by an index, at least k and the known answers, which have no
-        rank behind the last that was found; none if the facts are all there is to go by.
-        """
+    def _embed(self, query: Query, union: UnionForm) -> Embedded | None:
+        """Embed a query, or return None if only the facts can answer it."""
         seen = seen_form(query, self.model, self.graph, self.edges)
         if seen is None:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), 0, None
+            return None
         with torch.no_grad():
-            embedded = embed_queries(self.model, [seen], union_of(query, self.model, union))
-            entropy = None
-            if self.model.has_uncertainty:
-                entropy = float(self.model.uncertainty(embedded.sets).max())
-        number = len(self.table) if self.index is None else k + len(known) + CANDIDATES
-        search = nearest if self.index is None else self.index.nearest
-        all_distances, all_ids = search(self.model, embedded, self.table, number)
-        is_found = all_ids[0] >= 0
-        ids, distances = all_ids[0][is_found], all_distances[0][is_found]
-        missed = np.setdiff1d(known[known < len(self.table)], ids)
+            return embed_queries(self.model, [seen], union_of(query, self.model, union))
+
+    def _uncertainty(self, embedded: Embedded | None) -> float | None:
+        if embedded is None or not self.model.has_uncertainty:
+            return None
+        with torch.no_grad():
+            return float(self.model.uncertainty(embedded.sets).max())
+
+    def _search(self, embedded: Embedded, number: int, known: Ids) -> Ranking:
+        """Rank all entities that are embedded; by an index, some `number` and the known ones."""
+        if self.index is None:
+            distances, ids = nearest(self.model, embedded, self.table, len(self.table))
+            return Ranking.of(ids[0], distances[0])
+        number += CANDIDATES
+        distances, ids = self.index.nearest(self.model, embedded, self.table, number)
+        ranking = Ranking.of(ids[0], distances[0])
+        missed = np.setdiff1d(known[known < len(self.table)], ranking.ids)
         if not len(missed):
-            return ids, distances, len(ids), entropy
-        farthest = distances.max(initial=-np.inf)
+            return ranking
         with torch.no_grad():
             theirs = self.model.distance(embedded.sets, self.table[missed]).amin(dim=0)
-        ids = np.concatenate([ids, missed])
-        distances = np.concatenate([distances, theirs.cpu().numpy()])
-        order = np.lexsort((ids, distances))
-        return ids[order], distances[order], int((distances <= farthest).sum()), entropy
+        return ranking.with_missed(missed, theirs.numpy(force=True))
+
+    def _explainer(self, union: UnionForm) -> Explainer:
+        return Explainer(self.model, self.table, self.graph, self.edges, self.calibration, union)
+
+    def _list(
+        self,
+        places: list[int],
+        ranking: Ranking,
+        probabilities: Probabilities,
+        is_known: NDArray[np.bool_],
+        query: Query,
+        explainer: Explainer | None,
+    ) -> tuple[Answer, ...]:
+        """Return the entities at some places of a ranking as answers."""
+        entities = ranking.ids[places].tolist()
+        return tuple(
+            Answer(
+                self.graph.entities[entity],
+                self.graph.entity_label(entity),
+                ranking.rank(place),
+                ranking.score(place),
+                float(probabilities[place]),
+                "known" if is_known[place] else "predicted",
+                explainer.explain(query, entity) if explainer else None,
+            )
+            for place, entity in zip(places, entities, strict=True)
+        )
 
 
-def entity_table(model: QueryModel) -> torch.Tensor:
-    """Return all entities as the model's distance takes them."""
-    with torch.no_grad():
-        return model.eval().table()
+def _check_arguments(k: int, status: Status | None, threshold: float) -> None:
+    check_positive("k", k, whole=True)
+    if status is not None:
+        check_choice("status", status, ("known", "predicted"))
+    if not 0 <= threshold <= 1:
+        raise InvalidArgument(f"threshold is {threshold!r}; it must be from 0 to 1.")

@@ -32,9 +32,8 @@ QUERIES = 100  # of each structure
 LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; a last class is for all beyond
 BINS = 50  # of distances in a class, each with as many true answers as the others
 SUREST = 0.999  # a prediction is never certain
-Floats = NDArray[np.float64]
+Probabilities = NDArray[np.float64]
 Chunk = tuple[NDArray[np.float32], NDArray[np.bool_]]
-
 
 Curve = tuple[list[float], list[float]]  # distances, ascending, and probabilities, falling
 
@@ -45,7 +44,7 @@ class Calibration:
 
     curves: tuple[Curve, ...]
 
-    def at(self, distances: NDArray[np.float32], ranks: NDArray[np.int64]) -> Floats:
+    def at(self, distances: NDArray[np.float32], ranks: NDArray[np.int64]) -> Probabilities:
         """Return the probability of being an answer at a distance and a rank (from 1)."""
         probabilities, classes = np.zeros(len(ranks)), np.searchsorted(LAST_RANKS, ranks)
         for number, (places, curve) in enumerate(self.curves):
@@ -55,7 +54,7 @@ class Calibration:
 
     def __call__(
         self, distances: NDArray[np.float32], is_known: NDArray[np.bool_] | None = None
-    ) -> Floats:
+    ) -> Probabilities:
         """Return the probabilities of all entities of a query: 1 for known ones, never rising."""
         known = np.zeros(len(distances), dtype=bool) if is_known is None else is_known
         unknown = np.flatnonzero(~known)
@@ -128,7 +127,9 @@ def _classes(distances: NDArray[np.float32]) -> NDArray[np.int64]:
     return np.searchsorted(LAST_RANKS, ranks)
 
 
-def _curve(counts: Floats, answers: Floats, sums: Floats) -> Curve:
+def _curve(
+    counts: NDArray[np.float64], answers: NDArray[np.float64], sums: NDArray[np.float64]
+) -> Curve:
     from scipy.optimize import isotonic_regression  # slow to import, and needed once per run
 
     there = counts > 0
@@ -173,7 +174,7 @@ def _checked_curve(curve: Any) -> Curve:
 
 
 def calibration_error(
-    probabilities: Floats, is_answer: NDArray[np.bool_], bins: int = 10
+    probabilities: Probabilities, is_answer: NDArray[np.bool_], bins: int = 10
 ) -> tuple[float, list[tuple[float, float, int]]]:
     """Return the expected calibration error, and (mean probability, share, number) of each bin."""
     places = np.minimum((probabilities * bins).astype(int), bins - 1)

@@ -17,14 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.calibration import Calibration, Floats
+from betae.answering.calibration import Calibration, Probabilities
 from betae.answering.results import Step
 from betae.answering.unseen import seen_form, union_of
 from betae.exact.answers import answers
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import UnionForm, embed_queries, score_queries
+from betae.models.execute import embed_queries, score_queries
+from betae.models.plan import UnionForm
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 from betae.queries.names import unresolve
 
@@ -32,7 +33,7 @@ SOURCES = 64  # the most probable ones, tried beside those that the graph has
 
 
 class Explainer:
-    """Explains answers of one model over the edges of one edges of the graph."""
+    """Explain answers of one model over some edges of the graph."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Explainer:
     ):
         self.model, self.table, self.graph, self.edges = model, table, graph, edges
         self.calibration, self.union = calibration, union
-        self._members: dict[Query, Floats] = {}
+        self._members: dict[Query, Probabilities] = {}
 
     def explain(self, query: Query, entity: int) -> Step:
         """Return the best derivation of an entity from a query of ids."""
@@ -76,7 +77,7 @@ class Explainer:
                 return Step(text, "not", 1 - float(self.members(operand)[entity]))
         return Step(self.graph.entity_label(entity), "known", 1.0)
 
-    def members(self, query: Query) -> Floats:
+    def members(self, query: Query) -> Probabilities:
         """Return the probability of every entity to be in a set; 1 if the graph entails it."""
         if query not in self._members:
             probabilities, num_seen = np.zeros(self.graph.num_entities), len(self.table)
@@ -117,7 +118,7 @@ class Explainer:
         before = () if isinstance(operand, Entity) else (self.explain(operand, source),)
         return Step(text, status, float(edges[best]), before)
 
-    def _room(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
+    def _room(self, sources: NDArray[Any], relation: int, entity: int) -> Probabilities:
         """Return how far the relation lets ends that have such an edge have another: 0 to 1."""
         adjacency = self.graph.adjacency(self.edges)
 
@@ -129,7 +130,9 @@ class Explainer:
         ends = [room(int(source), relation) for source in sources]
         return room(entity, relation ^ 1) * np.array(ends)
 
-    def _edge_probabilities(self, sources: NDArray[Any], relation: int, entity: int) -> Floats:
+    def _edge_probabilities(
+        self, sources: NDArray[Any], relation: int, entity: int
+    ) -> Probabilities:
         """Return how probable the edges from some sources to one entity are; 0 if any is new."""
         probabilities = np.zeros(len(sources))
         seen = np.flatnonzero(sources < len(self.table))

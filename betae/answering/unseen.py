@@ -6,7 +6,7 @@ from betae.exact.answers import answers
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import UnionForm
+from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Or, Project, Query, nodes
 from betae.queries.rewrite import MAX_BRANCHES, num_branches
 

@@ -127,6 +127,11 @@ def mean_by(weights: Tensor, branches: Tensor) -> Tensor:
     return (weights * branches).sum(dim=1)
 
 
-def relation_parameter(num_relations: int, width: int, start: float, spread: float) -> nn.Parameter:
-    """Return a learned row for every relation, starting at `start` plus or minus `spread`."""
-    return nn.Parameter(start + spread * torch.randn(num_relations, width))
+def normal_parameter(num_rows: int, width: int, mean: float, deviation: float) -> nn.Parameter:
+    """Return learned rows, (num_rows, width), that start as normal random numbers.
+
+    On the meta device, where a model is built to be loaded, they are not sampled: PyTorch would
+    import its compiler for that, which takes longer than loading.
+    """
+    rows = torch.empty(num_rows, width)
+    return nn.Parameter(rows if rows.is_meta else rows.normal_().mul_(deviation).add_(mean))

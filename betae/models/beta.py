@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
-from betae.models.base import Attention, QueryModel, mean_by, relation_parameter
+from betae.models.base import Attention, QueryModel, mean_by, normal_parameter
 from betae.models.divergence import divergence, entity_table, entropy
 
 
@@ -61,7 +61,7 @@ class BetaE(QueryModel):
     def __init__(self, num_entities: int, num_relations: int, config: BetaConfig | None = None):
         self.config = config or BetaConfig()
         super().__init__(num_entities, num_relations, self.config.dim)
-        self.entities = nn.Parameter(self.config.spread * torch.randn(num_entities, 2 * self.dim))
+        self.entities = normal_parameter(num_entities, 2 * self.dim, 0.0, self.config.spread)
         kinds = {"modulated": ModulatedProjection, "concatenated": ConcatenatedProjection}
         self.projection = kinds[self.config.projection](num_relations, self.config)
         self.attention = Attention(2 * self.dim, self.dim, self.dim)
@@ -127,10 +127,10 @@ class ModulatedProjection(nn.Module):
     def __init__(self, num_relations: int, config: BetaConfig):
         super().__init__()
         width, hidden = 2 * config.dim, config.hidden
-        self.scale = relation_parameter(num_relations, width, 1.0, 0.05)
-        self.shift = relation_parameter(num_relations, width, 0.0, 0.05)
-        self.hidden_scale = relation_parameter(num_relations, hidden, 1.0, 0.05)
-        self.hidden_shift = relation_parameter(num_relations, hidden, 0.0, 0.05)
+        self.scale = normal_parameter(num_relations, width, 1.0, 0.05)
+        self.shift = normal_parameter(num_relations, width, 0.0, 0.05)
+        self.hidden_scale = normal_parameter(num_relations, hidden, 1.0, 0.05)
+        self.hidden_shift = normal_parameter(num_relations, hidden, 0.0, 0.05)
         self.first = nn.Linear(width, hidden)
         self.others = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(config.layers - 1))
         self.last = nn.Linear(hidden, width)
@@ -156,7 +156,7 @@ class ConcatenatedProjection(nn.Module):
     def __init__(self, num_relations: int, config: BetaConfig):
         super().__init__()
         width = 2 * config.dim
-        self.relations = relation_parameter(num_relations, config.dim, 0.0, 1 / config.dim**0.5)
+        self.relations = normal_parameter(num_relations, config.dim, 0.0, 1 / config.dim**0.5)
         sizes = [width + config.dim, *[config.hidden] * config.layers]
         self.hidden = nn.ModuleList(map(nn.Linear, sizes[:-1], sizes[1:]))
         self.last = nn.Linear(config.hidden, width)

@@ -1,9 +1,6 @@
-"""Run a mixed batch of queries of any shapes on any model, level by level.
+"""Run a mixed batch of queries of any shapes on any model, stage by stage (see `plan`).
 
-A structure is compiled once: unions rewritten, then a list of nodes whose symbols are columns of
-the batch's matrix. A batch then takes one look-up for all its anchors, one projection for all the
-steps of the same depth, one intersection for all of the same arity, whatever structures they belong
-to. In disjunctive normal form a query has a row for each branch, and its best branch counts.
+In disjunctive normal form a query has a row for each branch, and its best branch counts.
 """
 
 from __future__ import annotations
@@ -11,67 +8,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from betae.errors import InvalidArgument
 from betae.models.base import QueryModel
-from betae.queries.ast import And, Entity, Not, Project, Query
-from betae.queries.rewrite import dnf_branches, to_de_morgan
-from betae.queries.structures import columns_of, fill, num_symbols, structure_of
+from betae.models.plan import Place, Schedule, Stage, schedule
+from betae.models.plan import UnionForm as UnionForm
+from betae.queries.ast import Entity, Not, Project, Query
+from betae.queries.structures import columns_of, fill, structure_of
 
-UnionForm = Literal["DNF", "DM"]
 SCORES_AT_ONCE = 2**25  # numbers in a block of distances: 128 MiB in float32
-
-
-@dataclass(frozen=True)
-class Node:
-    """A step of a plan; operands are numbers of earlier nodes."""
-
-    kind: type[Query]
-    operands: tuple[int, ...]
-    column: int  # of the symbols, for Entity and Project
-    depth: int  # projections below and at this node
-    query: Query  # the tree it computes, with columns for names
-
-
-Plan = tuple[Node, ...]  # the last node is the root
-
-
-@lru_cache(maxsize=4096)
-def plans(structure: Query, union: UnionForm) -> tuple[Plan, ...]:
-    """Compile a structure without fixed names: one plan for each branch of the normal form."""
-    if union not in ("DNF", "DM"):
-        raise InvalidArgument(f"The union is 'DNF' or 'DM', not {union!r}.")
-    columns = fill(structure, range(num_symbols(structure)))
-    branches = dnf_branches(columns) if union == "DNF" else (to_de_morgan(columns),)
-    return tuple(map(_plan, branches))
-
-
-def _plan(query: Query) -> Plan:
-    nodes: dict[Query, Node] = {}  # a subtree that occurs twice is computed once
-    numbers: dict[Query, int] = {}
-
-    def visit(node: Query) -> None:
-        if node in nodes:
-            return
-        for operand in node.operands:
-            visit(operand)
-        depth = max((nodes[operand].depth for operand in node.operands), default=0)
-        column = -1
-        if isinstance(node, Project):
-            depth, column = depth + 1, int(node.relation)
-        elif isinstance(node, Entity):
-            column = int(node.name)
-        operands = tuple(numbers[operand] for operand in node.operands)
-        numbers[node] = len(nodes)
-        nodes[node] = Node(type(node), operands, column, depth, node)
-
-    visit(query)
-    return tuple(nodes.values())
 
 
 @dataclass(frozen=True)
@@ -107,6 +55,12 @@ class Embedded:
         start = per_row.new_full(shape, float("inf"))
         return start.scatter_reduce(0, index, per_row, reduce="amin")
 
+    def rows_by_query(self) -> tuple[Tensor, ...]:
+        """Return the numbers of the rows of every query, found by one sort."""
+        order = torch.argsort(self.owners, stable=True)
+        counts = torch.bincount(self.owners, minlength=self.num_queries)
+        return torch.split(order, counts.tolist())
+
 
 def group_queries(queries: Sequence[Query]) -> list[Group]:
     """Group queries of ids by structure."""
@@ -127,11 +81,11 @@ def embed_queries(
 ) -> Embedded:
     """Embed a batch of queries of ids, or of groups of them, in any mixture."""
     groups = [group.to(model.entities.device) for group in _as_groups(queries)]
-    work = [(group, plan) for group in groups for plan in plans(group.structure, union)]
-    values = _run(model, work)
+    work = schedule(tuple(group.structure for group in groups), union)
+    values = _run(model, groups, work)
     return Embedded(
-        torch.cat([rows[-1] for rows in values]),
-        torch.cat([group.positions for group, _ in work]),
+        torch.cat([values[root] for root in work.roots]),
+        torch.cat([groups[number].positions for number in work.structures]),
         sum(len(group.positions) for group in groups),
     )
 
@@ -144,15 +98,15 @@ def embed_nodes(
     Operands come before what is made of them; a part that occurs twice is there once.
     """
     group = group_queries([query])[0].to(model.entities.device)
-    branches = plans(group.structure, union)
-    values = _run(model, [(group, plan) for plan in branches])
+    work = schedule((group.structure,), union)
+    values = _run(model, [group], work)
     symbols = group.symbols[0].tolist()
     return [
         [
-            (_with_symbols(node.query, symbols), value[0])
-            for node, value in zip(plan, rows, strict=True)
+            (_with_symbols(node.query, symbols), values[branch, place][0])
+            for place, node in enumerate(plan)
         ]
-        for plan, rows in zip(branches, values, strict=True)
+        for branch, plan in enumerate(work.plans)
     ]
 
 
@@ -182,68 +136,47 @@ def _opened(group: Group) -> Group:
     return Group(columns.structure, symbols.to(group.symbols), group.positions)
 
 
-def _run(model: QueryModel, work: Sequence[tuple[Group, Plan]]) -> list[list[Tensor]]:
+def _run(model: QueryModel, groups: Sequence[Group], work: Schedule) -> dict[Place, Tensor]:
     """Return the value of every node of every plan, each (num_queries of its group, width)."""
-    values: list[dict[int, Tensor]] = [{} for _ in work]
+    values: dict[Place, Tensor] = {}
+    results: dict[tuple[Place, ...], Tensor] = {}  # of whole stages
 
-    def nodes_of(kind: type[Query], depth: int) -> Iterator[tuple[int, int, Node]]:
-        for item, (_, plan) in enumerate(work):
-            for number, node in enumerate(plan):
-                if node.kind is kind and node.depth == depth:
-                    yield item, number, node
+    def gather(places: tuple[Place, ...]) -> Tensor:
+        if places in results:  # the rows of a stage as they are: nothing to put together
+            return results[places]
+        return torch.cat([values[place] for place in places])
 
-    def symbols(places: Sequence[tuple[int, int, Node]], limit: int, what: str) -> Tensor:
-        ids = torch.cat([work[item][0].symbols[:, node.column] for item, _, node in places])
-        lowest, highest = int(ids.min()), int(ids.max())
-        if lowest < 0 or highest >= limit:
-            wrong = lowest if lowest < 0 else highest
-            raise InvalidArgument(f"There is no {what} {wrong}: the model has 0 to {limit - 1}.")
-        return ids
+    for stage in work.stages:
+        result = _apply(model, groups, stage, [gather(places) for places in stage.operands])
+        results[stage.places] = result
+        sizes = [len(groups[number].positions) for number in stage.structures]
+        values.update(zip(stage.places, torch.split(result, sizes), strict=True))
+    return values
 
-    results: dict[tuple[tuple[int, int], ...], Tensor] = {}  # by the nodes whose rows they hold
 
-    def store(places: Sequence[tuple[int, int, Node]], result: Tensor) -> None:
-        results[tuple((item, number) for item, number, _ in places)] = result
-        sizes = [len(work[item][0].positions) for item, _, _ in places]
-        for (item, number, _), rows in zip(places, torch.split(result, sizes), strict=True):
-            values[item][number] = rows
+def _apply(
+    model: QueryModel, groups: Sequence[Group], stage: Stage, operands: list[Tensor]
+) -> Tensor:
+    """Call the verb of a stage."""
+    if stage.kind is Entity:
+        return model.embed_entities(_symbols(groups, stage, model.num_entities, "entity"))
+    if stage.kind is Project:
+        relations = _symbols(groups, stage, model.num_relations, "relation")
+        return model.project(operands[0], relations)
+    if stage.kind is Not:
+        return model.negate(operands[0])
+    return model.intersect(torch.stack(operands, dim=1))
 
-    def operands(places: Sequence[tuple[int, int, Node]], which: int) -> Tensor:
-        wanted = tuple((item, node.operands[which]) for item, _, node in places)
-        if wanted in results:  # as they were stored: nothing to put together
-            return results[wanted]
-        return torch.cat([values[item][number] for item, number in wanted])
 
-    anchors = list(nodes_of(Entity, 0))
-    store(anchors, model.embed_entities(symbols(anchors, model.num_entities, "entity")))
-    for depth in range(1 + max(node.depth for _, plan in work for node in plan)):
-        steps = list(nodes_of(Project, depth))
-        if steps:
-            relations = symbols(steps, model.num_relations, "relation")
-            store(steps, model.project(operands(steps, 0), relations))
-        waiting = [*nodes_of(Not, depth), *nodes_of(And, depth)]
-        while waiting:
-            ready = [
-                place
-                for place in waiting
-                if all(operand in values[place[0]] for operand in place[2].operands)
-            ]
-            # Complements first, so that intersections with and without them are one.
-            complements = [place for place in ready if place[2].kind is Not]
-            ready = complements or ready
-            waiting = [place for place in waiting if place not in ready]
-            by_arity: dict[int, list[tuple[int, int, Node]]] = defaultdict(list)
-            for place in ready:
-                by_arity[len(place[2].operands)].append(place)
-            for arity, places in by_arity.items():
-                branches = [operands(places, which) for which in range(arity)]
-                combine = (
-                    model.negate(branches[0])
-                    if arity == 1
-                    else model.intersect(torch.stack(branches, dim=1))
-                )
-                store(places, combine)
-    return [[rows[number] for number in sorted(rows)] for rows in values]
+def _symbols(groups: Sequence[Group], stage: Stage, limit: int, what: str) -> Tensor:
+    """Return the ids that the nodes of a stage name, once they are ids of the model."""
+    columns = zip(stage.structures, stage.columns, strict=True)
+    ids = torch.cat([groups[number].symbols[:, column] for number, column in columns])
+    lowest, highest = int(ids.min()), int(ids.max())
+    if lowest < 0 or highest >= limit:
+        wrong = lowest if lowest < 0 else highest
+        raise InvalidArgument(f"There is no {what} {wrong}: the model has 0 to {limit - 1}.")
+    return ids
 
 
 def score_blocks(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from betae.parallel import in_threads
 
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 f32 = np.float32
 
 # Everything but "no NaN" and "no infinity": a NaN in a parameter must come out as NaN.
@@ -154,14 +154,14 @@ def _features_backward(params, grad_features, grad_offset, grad_params):  # type
             out_b[j] = shared + (g * b - second[j]) * _trigamma(b)
 
 
-def features(params: Floats) -> tuple[Floats, Floats]:
+def features(params: Float32s) -> tuple[Float32s, Float32s]:
     """Return psi(a+b) - psi(a) | psi(a+b) - psi(b), (n, 2 dim), and sum ln B(a, b), (n,)."""
     outputs = np.empty_like(params), np.empty(len(params), dtype=np.float32)
     in_threads(_features, params, *outputs)
     return outputs
 
 
-def features_backward(params: Floats, grad_features: Floats, grad_offset: Floats) -> Floats:
+def features_backward(params: Float32s, grad_features: Float32s, grad_offset: Float32s) -> Float32s:
     """Return the gradient by the parameters, given those of the features and of the offset."""
     output = np.empty_like(params)
     in_threads(_features_backward, params, grad_features, grad_offset, output)

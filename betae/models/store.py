@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from betae.checks import check_choice, check_keys
+from betae.checks import check_choice, check_keys, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.models import MODELS, ModelConfig, QueryModel
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
@@ -92,10 +93,8 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read what `write_tensors` wrote; raise StoreError if it is damaged."""
-    try:
+    with _explaining_damage(path):
         return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path} is damaged: {error}.") from error
 
 
 def load_model(folder: Path | str) -> QueryModel:
@@ -105,14 +104,34 @@ def load_model(folder: Path | str) -> QueryModel:
     check_parts(folder, manifest)
     try:
         config = config_from_json(manifest["model"])
+        for name in ("entities", "relations"):
+            check_positive(name, manifest[name], whole=True, or_zero=True)
+        _check_layers(config, folder)
         with torch.device("meta"):  # no weights yet: they come from the file
             model = build_model(config, manifest["entities"], manifest["relations"])
-    except (KeyError, TypeError, InvalidArgument) as error:
+    except (KeyError, TypeError, RuntimeError, InvalidArgument) as error:
         raise StoreError(
             f"{folder} is damaged: its manifest does not say how to build the model ({error})."
         ) from error
     load_weights(folder, model, assign=True)
     return model.eval().requires_grad_(False)
+
+
+def _check_layers(config: ModelConfig, folder: Path) -> None:
+    """Raise for more layers than there are tensors, before minutes are spent on building them."""
+    with _explaining_damage(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
+        num_tensors = len(file.keys())
+    layers = getattr(config, "layers", 0)
+    if layers > num_tensors:
+        raise InvalidArgument(f"{layers:,} layers, but {WEIGHTS} has only {num_tensors} tensors")
+
+
+@contextmanager
+def _explaining_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"{path} is damaged: {error}.") from error
 
 
 def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:

@@ -1,16 +1,14 @@
-"""The nearest entities of a query: exactly, or by way of an approximate index of faiss.
+"""The nearest entities of a query, found by an approximate index of faiss.
 
-Exact search computes all distances, a block of a matrix product at a time. An index proposes
-candidates, which are then scored exactly, so it may miss an answer but never misplaces one. What is
-indexed are the search vectors of the model (`entity_vectors`), and the metric is the model's:
+An index proposes candidates, which are then scored exactly, so it may miss an answer but never
+misplaces one. It holds the model's search vectors (`entity_vectors`), under the model's metric:
 
-    ivf    inner product: lists of similar vectors, of which a few are searched; bytes for numbers
+    ivf    inner product: lists of similar vectors, of which a few are searched; one byte a number
     hnsw   L1: a graph of neighbours, walked towards the query
     lsh    either: the signs of random projections as bits; the vectors with most bits in common
 
-How much of an index is searched (`effort`: lists, breadth of the walk, candidates) is found when it
-is built: the least with which it finds nearly all of what an exact search finds for validation
-queries.
+How much of an index is searched (`effort`: lists, breadth of the walk, candidates) is tuned when it
+is built: about the least that finds nearly all of what exact search finds for validation queries.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from betae.models.base import QueryModel
 from betae.models.execute import Embedded, embed_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 from betae.querysets.sample import sample_queries
-from betae.search.nearest import Nearest, nearest, recall
+from betae.search.nearest import Nearest, float32_array, nearest, recall
 from betae.storage import (
     MANIFEST,
     check_parts,
@@ -45,8 +43,8 @@ Kind = Literal["ivf", "hnsw", "lsh"]
 KINDS: dict[str, tuple[Kind, ...]] = {"inner product": ("ivf", "lsh"), "L1": ("hnsw", "lsh")}
 FORMAT_VERSION = 1
 FILE = "index.faiss"
-GOOD_RECALL = 0.95  # below it, a build is loud
-WANTED_RECALL = 0.97  # what the effort is raised for
+GOOD_RECALL = 0.95  # warn below this
+WANTED_RECALL = 0.97  # raise the effort up to this
 AT_LEAST = 100  # candidates of a query
 LSH_BITS = 2048
 
@@ -57,15 +55,15 @@ class Index:
 
     kind: Kind
     model: str  # the folder of the model in its run
-    inner: Any  # faiss's
-    mean: NDArray[np.float32] | None  # lsh of L1: hashed are the differences from it
+    inner: Any  # the index of faiss
+    mean: NDArray[np.float32] | None  # of the vectors: lsh of L1 hashes the differences from it
     effort: int
-    recall: float = float("nan")  # at 10, measured when it was built
+    recall: float = float("nan")  # at 10, measured when the index was built
 
     def candidates(self, vectors: torch.Tensor, number: int) -> NDArray[np.int64]:
         """Return the ids found for each search vector of a set, (n, number); -1 for none."""
         number = min(max(number, AT_LEAST), self.inner.ntotal)
-        queries = _array(vectors)
+        queries = float32_array(vectors)
         if self.kind == "ivf":
             self.inner.nprobe = self.effort
         elif self.kind == "hnsw":
@@ -85,11 +83,9 @@ class Index:
         k = min(k, len(table))
         with torch.no_grad():
             found = self.candidates(model.set_vectors(embedded.sets), k)
-            order = torch.argsort(embedded.owners, stable=True)
-            counts = torch.bincount(embedded.owners, minlength=embedded.num_queries).tolist()
             distances = np.full((embedded.num_queries, k), np.inf, dtype=np.float32)
             ids = np.full((embedded.num_queries, k), -1)
-            for query, rows in enumerate(torch.split(order, counts)):
+            for query, rows in enumerate(embedded.rows_by_query()):
                 candidates = np.unique(found[rows.numpy(force=True)])
                 candidates = candidates[candidates >= 0]
                 scores = model.distance(embedded.sets[rows], table[candidates]).amin(dim=0)
@@ -126,7 +122,7 @@ class Index:
     def open(cls, folder: Path, model: str) -> Index:
         """Read the index of a model."""
         if not (folder / MANIFEST).is_file():
-            raise StoreError(f"{folder} is no index. Build it: betae index build.")
+            raise StoreError(f"{folder} is not an index. Build one: betae index build.")
         manifest = read_manifest(folder, "index", FORMAT_VERSION)
         check_parts(folder, manifest)
         if manifest["index_model"] != model:
@@ -150,8 +146,7 @@ def build_index(
     kind: Kind | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Index:
-    """Index the entities of a table, and find the effort that finds them again for `queries`."""
-    import faiss
+    """Index the entities of a table, and tune the effort on `queries`."""
 
     kinds = KINDS[model.metric]
     kind = kind or kinds[0]
@@ -162,25 +157,9 @@ def build_index(
             f"{' and '.join(kinds)}, not {kind}."
         )
     say(f"Building the {kind} index of {len(table):,} entities")
-    vectors, mean = _array(model.entity_vectors(table)), None
-    if kind == "ivf":
-        inner = _inverted_lists(vectors)
-    elif kind == "hnsw":
-        inner = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_L1)
-        inner.hnsw.efConstruction = 80
-    else:
-        if model.metric == "L1":  # by L2: its square is a product, but for a constant of the query
-            mean = vectors.mean(axis=0)
-            centred = vectors - mean
-            halves = np.einsum("ij,ij->i", centred, centred)[:, None] / 2
-            vectors = np.concatenate([centred, -halves], axis=1)
-        else:  # the mean adds the same to all products of a query
-            vectors = vectors - vectors.mean(axis=0)
-        vectors = _hashable(vectors)
-        inner = faiss.IndexLSH(vectors.shape[1], LSH_BITS)
-    inner.add(vectors)
+    inner, mean = _build(kind, model.metric, float32_array(model.entity_vectors(table)))
     index = Index(kind, name, inner, mean, effort=8 if kind == "ivf" else AT_LEAST)
-    say("Searching it as exactly as needed")
+    say("Tuning how much of it is searched")
     truth = nearest(model, queries, table, 10)[1]
     while True:
         index.recall = recall(index.nearest(model, queries, table, 10)[1], truth)
@@ -189,8 +168,33 @@ def build_index(
         index.effort = min(index.effort * 3 // 2, index.most_effort)
 
 
+def _build(
+    kind: Kind, metric: str, vectors: NDArray[np.float32]
+) -> tuple[Any, NDArray[np.float32] | None]:
+    """Return an index of faiss with the vectors in it, and the mean that their hashes need."""
+    import faiss
+
+    mean = None
+    if kind == "ivf":
+        inner = _inverted_lists(vectors)
+    elif kind == "hnsw":
+        inner = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_L1)
+        inner.hnsw.efConstruction = 80
+    else:
+        centre = vectors.mean(axis=0)
+        vectors = vectors - centre  # of a product, it changes all of a query's by the same
+        if metric == "L1":  # by L2: its square is a product, up to a constant of the query
+            mean = centre
+            halves = np.einsum("ij,ij->i", vectors, vectors)[:, None] / 2
+            vectors = np.concatenate([vectors, -halves], axis=1)
+        vectors = _hashable(vectors)
+        inner = faiss.IndexLSH(vectors.shape[1], LSH_BITS)
+    inner.add(vectors)
+    return inner, mean
+
+
 def _inverted_lists(vectors: NDArray[np.float32]) -> Any:
-    """Train lists of similar vectors: some 4 sqrt(n) of them, each with a tenth of its centre."""
+    """Train lists of similar vectors: about 4 sqrt(n), with at least 40 vectors each on average."""
     import faiss
 
     width, number = vectors.shape[1], len(vectors)
@@ -209,31 +213,27 @@ def _inverted_lists(vectors: NDArray[np.float32]) -> Any:
 
 
 def _hashable(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Give vectors one length by one more number, so that angles order them as products do."""
+    """Append a number that makes all vectors equally long: angles then order them as products."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
     rest = np.sqrt(np.maximum(squares.max(initial=0) - squares, 0))
     return np.concatenate([vectors, rest[:, None]], axis=1)
 
 
-def _array(vectors: torch.Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(vectors.detach().cpu().numpy(), dtype=np.float32)
-
-
-# ---- search -----------------------------------------------------------------------------------
+# ---- measuring --------------------------------------------------------------------------------
 
 
 def typical_queries(
     model: QueryModel, graph: KnowledgeGraph, count: int = 20, seed: int = 0
 ) -> Embedded:
-    """Embed some queries of every structure that the model can do, to measure an index on."""
+    """Embed `count` sampled queries of every structure that the model can do, to measure with."""
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     split = "valid" if len(graph.splits["valid"]) else "train"
-    drawn = sample_queries(graph, dict.fromkeys(names, count), split, seed=seed + 3)
-    drawn = drawn.within(model.num_entities, model.num_relations)
-    if not len(drawn):
-        raise InvalidArgument("The graph gives no queries to measure an index on.")
+    sampled = sample_queries(graph, dict.fromkeys(names, count), split, seed=seed + 3)
+    sampled = sampled.within(model.num_entities, model.num_relations)
+    if not len(sampled):
+        raise InvalidArgument("The graph has no queries to measure an index with.")
     with torch.no_grad():
-        return embed_queries(model, [query for query, _, _ in drawn])
+        return embed_queries(model, [query for query, _, _ in sampled])
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,9 @@ def measure(
     model: QueryModel, table: torch.Tensor, queries: Embedded, indexes: Sequence[Index]
 ) -> list[Speed]:
     """Search for each query by itself, exactly and by each index."""
-    singles = [_only(queries, number) for number in range(queries.num_queries)]
+    singles = [
+        Embedded(queries.sets[rows], torch.zeros_like(rows), 1) for rows in queries.rows_by_query()
+    ]
     truth = np.concatenate([nearest(model, single, table, 10)[1] for single in singles])
     speeds = []
     for index in (None, *indexes):
@@ -264,11 +266,3 @@ def measure(
             Speed(name, 1000 * float(np.median(times)), recall(np.concatenate(found), truth))
         )
     return speeds
-
-
-def _only(embedded: Embedded, query: int) -> Embedded:
-    rows = embedded.owners == query
-    return Embedded(embedded.sets[rows], torch.zeros_like(embedded.owners[rows]), 1)
-
-
-# ---- export -----------------------------------------------------------------------------------

@@ -10,22 +10,22 @@ import torch
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.search.approximate import _array
+from betae.search.nearest import float32_array
 from betae.storage import writing_file
 
 
 def export_vectors(
     model: QueryModel, table: torch.Tensor, graph: KnowledgeGraph, path: Path
 ) -> int:
-    """Write the search vectors of all entities: with id, name and label, or (.npy) alone.
+    """Write the search vectors of all entities, with id, name and label (.parquet) or alone (.npy).
 
-    A store that ranks them by the model's metric against `model.set_vectors` of an embedded query
-    answers it. Returns how many numbers a vector has.
+    A database that ranks them by the model's metric against `model.set_vectors` of an embedded
+    query answers the query. Returns the width of a vector.
     """
-    vectors = _array(model.entity_vectors(table))
-    width = int(vectors.shape[1])
     if path.suffix not in (".parquet", ".npy"):
         raise InvalidArgument(f"{path} is neither .parquet nor .npy.")
+    vectors = float32_array(model.entity_vectors(table))
+    width = int(vectors.shape[1])
     with writing_file(path) as partial:
         if path.suffix == ".npy":
             with partial.open("wb") as file:

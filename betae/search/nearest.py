@@ -28,6 +28,11 @@ def _smallest(distances: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tens
     return torch.topk(distances, k, largest=False)
 
 
+def float32_array(vectors: torch.Tensor) -> NDArray[np.float32]:
+    """Return search vectors as faiss and files of vectors take them."""
+    return np.ascontiguousarray(vectors.numpy(force=True), dtype=np.float32)
+
+
 def recall(found: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
     """Return the share of the true ids that were found, the mean over queries."""
     shares = [np.isin(wanted, here).mean() for here, wanted in zip(found, truth, strict=True)]

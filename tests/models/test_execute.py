@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 
@@ -13,14 +14,15 @@ from hypothesis import strategies as st
 from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.models import BetaE
 from betae.models.execute import (
+    Embedded,
     Group,
     embed_nodes,
     embed_queries,
     group_queries,
-    plans,
     score_blocks,
     score_queries,
 )
+from betae.models.plan import plans, schedule
 from betae.queries.ast import And, Entity, Not, Or, Project, nodes
 from betae.queries.structures import STRUCTURES, TRAINING, fill, num_symbols
 from tests.models.reference import (
@@ -309,17 +311,59 @@ def test_a_mixed_batch_takes_one_call_for_each_level(number):
     assert calls == {(3 * number, 2): 1, (2 * number, 3): 1, (2 * number, 2): 1}
 
 
-def test_plans_are_made_once_for_each_structure():
+def test_structures_are_planned_once_and_a_mix_of_them_is_scheduled_once():
     plans.cache_clear()
+    schedule.cache_clear()
     model = make_model("betae")
     queries = mixed_for("betae")
     num_structures = len({group.structure for group in group_queries(queries)})
-    score_queries(model, queries)
-    first = plans.cache_info()
-    assert (first.misses, first.hits) == (num_structures, 0)
-    score_queries(model, queries[::-1] + queries)
-    again = plans.cache_info()
-    assert (again.misses, again.hits) == (num_structures, num_structures)
+    for _ in range(3):
+        score_queries(model, queries)
+    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (1, 2)
+    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, 0)
+    score_queries(model, queries[::-1] + queries)  # another order: scheduled anew
+    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (2, 2)
+    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, num_structures)
+
+
+@examples(100)
+@given(batches_for("betae"), st.sampled_from(["DNF", "DM"]))
+def test_a_schedule_computes_every_node_once_and_after_its_operands(queries, union):
+    work = schedule(tuple(group.structure for group in group_queries(queries)), union)
+    done = set()
+    for stage in work.stages:
+        assert all(set(places) <= done for places in stage.operands)
+        assert not done & set(stage.places)
+        done |= set(stage.places)
+        for (plan, number), structure in zip(stage.places, stage.structures, strict=True):
+            assert work.plans[plan][number].kind is stage.kind
+            assert work.structures[plan] == structure
+    assert done == {(i, j) for i, plan in enumerate(work.plans) for j in range(len(plan))}
+
+
+def test_a_batch_of_many_structures_is_scheduled_in_seconds():
+    structures = tuple(
+        And(*(~Entity("_")["_"] if (number >> bit) & 1 else Entity("_")["_"] for bit in range(8)))
+        for number in range(2**8)
+    )
+    start = time.process_time()
+    schedule(structures, "DNF")
+    assert time.process_time() - start < 10
+
+
+def test_the_rows_of_each_query():
+    owners = torch.tensor([2, 0, 3, 0, 2, 2])
+    rows = Embedded(torch.zeros(6, 1), owners, 4).rows_by_query()
+    assert [each.tolist() for each in rows] == [[1, 3], [], [0, 4, 5], [2]]
+
+
+def test_the_rows_of_many_queries_are_found_without_a_scan_for_each():
+    number = 300_000
+    owners = torch.arange(number).flip(0)
+    start = time.process_time()
+    rows = Embedded(torch.zeros(number, 1), owners, number).rows_by_query()
+    assert time.process_time() - start < 20  # scans would take minutes
+    assert [int(rows[0]), int(rows[-1])] == [number - 1, 0]
 
 
 # ---- blocks -------------------------------------------------------------------------------------

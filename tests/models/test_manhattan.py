@@ -1,5 +1,7 @@
 """L1 distances and their gradient, against the obvious version in float64."""
 
+import tracemalloc
+
 import pytest
 import torch
 from hypothesis import given
@@ -36,6 +38,24 @@ def test_small_ones_of_any_shape(num_left, num_right, width, seed):
         for number in (num_left, num_right)
     )
     compare(left, right, torch.randn(num_left, num_right, generator=generator))
+
+
+@pytest.mark.parametrize("num_right", range(1, 10))
+def test_rows_beyond_a_multiple_of_four_are_summed_as_the_others(num_right):
+    generator = torch.Generator().manual_seed(num_right)
+    left = torch.randn(5, 33, generator=generator).requires_grad_()
+    right = torch.randn(num_right, 33, generator=generator).requires_grad_()
+    compare(left, right, torch.randn(5, num_right, generator=generator))
+
+
+def test_the_table_is_not_copied():
+    left, right = torch.zeros(2, 100).requires_grad_(), torch.zeros(50_001, 100)
+    manhattan(left, right).sum().backward()  # compiled
+    tracemalloc.start()
+    manhattan(left, right).sum().backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < right.nbytes / 10
 
 
 @pytest.mark.parametrize("num_right", [TILE, TILE + 1, 5 * TILE + 3])

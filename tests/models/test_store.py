@@ -1,6 +1,9 @@
 """Models on disk, what is wrong with damaged ones, and `betae inspect`."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -79,6 +82,18 @@ def test_a_config_out_of_range(changes, message):
         build_model(replace(BetaConfig(dim=3, hidden=3), **changes), 7, 4)
 
 
+@pytest.mark.parametrize("name", ["betae", "beta as released"])
+def test_a_seed_gives_the_same_model_as_ever(name):
+    kind, config = MODELS[name]
+    torch.manual_seed(3)
+    model = kind(NUM_ENTITIES, NUM_RELATIONS, config)
+    torch.manual_seed(3)
+    assert torch.equal(model.entities, 0.3 * torch.randn(NUM_ENTITIES, 8))
+    table = model.get_parameter(model.relation_tables()[0])
+    mean, deviation = (1, 0.05) if name == "betae" else (0, 0.5)
+    assert torch.equal(table, mean + deviation * torch.randn(table.shape))
+
+
 # ---- round trip ---------------------------------------------------------------------------------
 
 
@@ -100,15 +115,50 @@ def test_a_model_comes_back_bit_by_bit(name, tmp_path):
 
 
 @models
-def test_a_loaded_model_goes_on_learning(name, tmp_path):
+def test_a_loaded_model_scores_until_it_is_asked_to_learn(name, tmp_path):
     save_model(make_model(name), tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    assert not loaded.training
+    assert not score_queries(loaded, [QUERY]).requires_grad
+    loaded.train().requires_grad_()
     optimizer = torch.optim.SGD(loaded.parameters(), lr=0.1)
     before = loaded.entities.detach().clone()
     score_queries(loaded, [QUERY]).sum().backward()
     optimizer.step()
     assert not torch.equal(before, loaded.entities)
+
+
+@pytest.mark.parametrize("projection", ["modulated", "concatenated"])
+def test_a_loaded_model_leaves_nothing_out(projection, tmp_path):
+    config = BetaConfig(dim=4, hidden=6, projection=projection, dropout=0.1)
+    model = enliven(BetaE(NUM_ENTITIES, NUM_RELATIONS, config))
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    first = score_queries(loaded, [QUERY] * 20)
+    assert torch.equal(first, score_queries(loaded, [QUERY] * 20))
+    assert not torch.equal(first, score_queries(model, [QUERY] * 20))  # in training it does
+
+
+@models
+def test_loading_does_not_import_the_compiler_of_pytorch(name, tmp_path):
+    save_model(make_model(name), tmp_path / "model")
+    code = """
+import sys
+from betae.models.execute import score_queries
+from betae.models.store import load_model
+from betae.queries.ast import Entity
+score_queries(load_model(sys.argv[1]), [(Entity(1)[0] & Entity(5)[2])[3]])
+print({"torch._dynamo", "sympy"} & set(sys.modules))
+"""
+    command = [sys.executable, "-c", code, tmp_path / "model"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"
+
+
+def test_loading_uses_no_random_numbers(folder):
+    before = torch.get_rng_state()
+    load_model(folder)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_model_in_the_way_is_kept_unless_it_may_be_overwritten(folder):
@@ -134,7 +184,7 @@ def test_weights_that_are_not_finite(number, tmp_path):
 
 
 def test_a_dim_that_does_not_match_the_weights(folder):
-    edit_manifest(folder, lambda manifest: manifest["config"].update(dim=7))
+    edit_manifest(folder, lambda manifest: manifest["model"].update(dim=7))
     with pytest.raises(StoreError, match=r"\(4,\) in the weights, but \(7,\).*dim 7") as info:
         load_model(folder)
     assert str(folder) in str(info.value)
@@ -151,7 +201,7 @@ def test_a_size_that_does_not_match_the_weights(folder, key, number, shapes):
 
 
 def test_a_projection_that_is_not_in_the_weights(folder):
-    edit_manifest(folder, lambda manifest: manifest["config"].update(projection="concatenated"))
+    edit_manifest(folder, lambda manifest: manifest["model"].update(projection="concatenated"))
     with pytest.raises(StoreError, match=r"projection\..*not there"):
         load_model(folder)
 
@@ -159,19 +209,37 @@ def test_a_projection_that_is_not_in_the_weights(folder):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest.update(model_name="sphere"),
-        lambda manifest: manifest.pop("model_name"),
-        lambda manifest: manifest.pop("config"),
+        lambda manifest: manifest["model"].update(name="sphere"),
+        lambda manifest: manifest.pop("model"),
+        lambda manifest: manifest.update(model=7),
         lambda manifest: manifest.pop("entities"),
-        lambda manifest: manifest["config"].update(projection="sideways"),
-        lambda manifest: manifest["config"].update(dim="four"),
+        lambda manifest: manifest.update(entities="twelve"),
+        lambda manifest: manifest.update(relations=-4),
+        lambda manifest: manifest["model"].update(projection="sideways"),
+        lambda manifest: manifest["model"].update(dim="four"),
     ],
-    ids=["sphere", "no model_name", "no config", "no entities", "sideways", "dim in words"],
-)
+    ids=[
+        "sphere", "no model", "a number", "no entities", "entities in words", "fewer than none",
+        "sideways", "dim in words",
+    ],
+)  # fmt: skip
 def test_a_manifest_that_does_not_say_how_to_build_the_model(folder, change):
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match="model"):
+    with pytest.raises(StoreError, match="does not say how to build the model"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("number", [10**9, 10**18, 10**30])
+@pytest.mark.parametrize("key", ["layers", "dim", "hidden", "entities", "relations"])
+def test_a_manifest_of_a_huge_model_is_refused_at_once(folder, key, number):
+    def change(manifest):
+        (manifest if key in manifest else manifest["model"])[key] = number
+
+    edit_manifest(folder, change)
+    start = time.process_time()
+    with pytest.raises(StoreError):
+        load_model(folder)
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
@@ -210,7 +278,7 @@ def inspect(*arguments):
 
 
 @models
-def test_inspect_prints_the_geometry_and_the_tensors(name, tmp_path):
+def test_inspect_prints_the_model_and_the_tensors(name, tmp_path):
     model = make_model(name)
     save_model(model, tmp_path / "model")
     result = inspect(tmp_path / "model")
@@ -228,7 +296,7 @@ def test_inspect_as_json(folder):
     assert result.exit_code == 0, result.output
     facts = json.loads(result.output)
     model = make_model("betae")
-    assert facts["model_name"] == "betae"
+    assert facts["name"] == "betae"
     assert facts["config"]["dim"] == 4
     assert (facts["entities"], facts["relations"]) == (NUM_ENTITIES, NUM_RELATIONS)
     assert facts["graph"] == "the graph's fingerprint"
