@@ -32,11 +32,39 @@ MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 pe
 class Query:
     """A node of the tree; its operators build larger trees."""
 
-    depth: int = 0  # the most operators on a path from this node to a leaf
+    depth: int  # the most operators on a path from this node to a leaf
+    _own: tuple[type[Query], Name | None]  # the node without its operands
+    _hash: int
 
     # With __getitem__ alone, Python would take a query for an endless sequence.
     __iter__ = None
     __contains__ = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Query):
+            return NotImplemented
+        waiting: list[tuple[Query, Query]] = [(self, other)]
+        while waiting:
+            one, two = waiting.pop()
+            if one is two:
+                continue
+            if one._hash != two._hash or one._own != two._own:
+                return False
+            if len(one.operands) != len(two.operands):
+                return False
+            waiting.extend(zip(one.operands, two.operands, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Query], tuple[Any, ...]]:
+        """Pickle what the node is made from: hashes differ from process to process."""
+        name = self._own[1]
+        return type(self), (*self.operands, *([] if name is None else [name]))
+
+    def __deepcopy__(self, memo: Any) -> Query:
+        return self  # it cannot change
 
     def __bool__(self) -> bool:
         raise TypeError("A query has no truth value: use & | ~ instead of `and`, `or`, `not`.")
@@ -70,20 +98,20 @@ class Query:
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entity(Query):
     """The set of one entity."""
 
     name: Name
 
     def __post_init__(self) -> None:
-        if type(self.name) is not str:  # the usual case, checked fast
-            object.__setattr__(self, "name", _checked_name(self.name, "entity"))
+        object.__setattr__(self, "name", _checked_name(self.name, "entity"))
+        _complete(self, self.name)
 
     __str__ = Query.__str__
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Project(Query):
     """All entities that a relation leads to from some entity of the operand."""
 
@@ -91,9 +119,8 @@ class Project(Query):
     relation: Name
 
     def __post_init__(self) -> None:
-        _set_depth(self, self.operand)
-        if type(self.relation) is not str:
-            object.__setattr__(self, "relation", _checked_name(self.relation, "relation"))
+        object.__setattr__(self, "relation", _checked_name(self.relation, "relation"))
+        _complete(self, self.relation, self.operand)
 
     __str__ = Query.__str__
 
@@ -108,14 +135,14 @@ class Project(Query):
         return Project(operand, self.relation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Not(Query):
     """All entities of the graph that are not in the operand: the set's complement."""
 
     operand: Query
 
     def __post_init__(self) -> None:
-        _set_depth(self, self.operand)
+        _complete(self, None, self.operand)
 
     __str__ = Query.__str__
 
@@ -130,7 +157,7 @@ class Not(Query):
         return Not(operand)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, eq=False, init=False)
 class _Nary(Query):
     """A node over two or more operands; an operand of the same kind is merged into it."""
 
@@ -142,11 +169,14 @@ class _Nary(Query):
             flat.extend(operand.operands if type(operand) is type(self) else (operand,))
         if len(flat) < 2:
             raise InvalidArgument(f"{type(self).__name__} takes two or more queries.")
-        _set_depth(self, *flat)
+        _complete(self, None, *flat)
         object.__setattr__(self, "parts", tuple(flat))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.operands))})"
+        inside = ""
+        for operand in self.operands:  # str.join would need more of Python's nested calls
+            inside += f", {operand!r}"
+        return f"{type(self).__name__}({inside[2:]})"
 
     __str__ = Query.__str__
 
@@ -170,6 +200,8 @@ class Or(_Nary):
 
 def _checked_name(name: Any, kind: str) -> Name:
     """Return a name as a plain str or int; NumPy's integers are ids too."""
+    if type(name) is str:
+        return name
     if isinstance(name, str):
         return str(name)
     if isinstance(name, int | np.integer) and not isinstance(name, bool) and 0 <= name <= MAX_ID:
@@ -179,19 +211,22 @@ def _checked_name(name: Any, kind: str) -> Name:
     )
 
 
-def _set_depth(node: Query, *operands: Any) -> None:
-    """Set how deep a new node is; raise if an operand is no query, or it gets too deep."""
-    depth = 0
+def _complete(node: Query, name: Name | None, *operands: Any) -> None:
+    """Set what a new node keeps about itself; raise if an operand is no query, or too deep."""
+    depth, hashes = 0, []
     for operand in operands:
         if not isinstance(operand, Query):
             raise InvalidArgument(
                 f"{type(node).__name__} takes queries, not {operand!r}: write Entity(name) or "
                 "parse(text)."
             )
-        depth = max(depth, operand.depth)
-    if depth >= MAX_DEPTH:
+        depth = max(depth, operand.depth + 1)
+        hashes.append(operand._hash)
+    if depth > MAX_DEPTH:
         raise too_deep()
-    object.__setattr__(node, "depth", depth + 1)
+    own = (type(node), name)
+    # Past the frozen dataclass's own __setattr__.
+    node.__dict__.update(depth=depth, _own=own, _hash=hash((own, *hashes)))
 
 
 def too_deep() -> UnsupportedQuery:
