@@ -1,7 +1,7 @@
 """Batches: queries by structure, shared candidates, and which candidates are answers.
 
-Every stream of queries is a function of the seed and of its position, and so is what is drawn for a
-step: a run that goes on from a checkpoint sees the same batches as one that never stopped.
+What is sampled for a step is a function of the seed and of the step, so a resumed run sees the same
+batches as one that never stopped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from queue import Queue
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from betae.errors import InvalidArgument
+from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.models.execute import Group
@@ -36,8 +38,8 @@ class Batch:
     groups: list[Group]  # positions 0 .. B - 1, in order
     candidates: Tensor  # (C,) entity ids, distinct
     is_answer: Tensor  # (B, C)
-    positive: Tensor  # (B,): the column of an answer of each query
-    negatives: Tensor  # (B, negatives): columns that are no answers; margin loss only
+    positive: Tensor  # (B,): the column of one answer of each query
+    negatives: Tensor  # (B, negatives): columns of non-answers; margin loss only
     weights: Tensor  # (B,): 1 / sqrt(4 + number of answers), with mean 1; margin loss only
     num_answers: Tensor  # (B,): of each query, candidates or not
     positions: dict[str, Position]  # of the streams, after this batch
@@ -55,7 +57,7 @@ class Batch:
 class EmptyQueries:
     """Queries without answers in the training graph, of all structures of the mix in turn."""
 
-    POOL = 20_000  # of each structure
+    POOL = 20_000  # queries of each structure to choose from
 
     def __init__(self, graph: KnowledgeGraph, config: TrainConfig):
         pools = [
@@ -64,7 +66,7 @@ class EmptyQueries:
         self.pools, self.config = [pool for pool in pools if len(pool)], config
 
     def add_to(self, batch: Batch) -> Batch:
-        """Return a batch with some of them at its end."""
+        """Return a batch with some of these queries appended."""
         number = round(self.config.empty * len(batch))
         if not number or not self.pools:
             return batch
@@ -90,7 +92,32 @@ class EmptyQueries:
 def make_batch(
     step: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
 ) -> Batch:
-    """Take queries for a step in the proportions of the mix, and draw its candidates."""
+    """Take queries for a step in the proportions of the mix, and sample its candidates."""
+    groups, answers = _take_queries(step, streams, config)
+    generator = np.random.default_rng((config.seed, 1, step))
+    positive = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
+    negatives, candidates = _sample_candidates(answers, positive, config, num_entities, generator)
+    weights = (4 + answers.lengths) ** -0.5
+    column = np.full(num_entities, -1, dtype=np.int32)
+    column[candidates] = np.arange(len(candidates))
+    return Batch(
+        step,
+        groups,
+        torch.from_numpy(candidates).long(),
+        torch.from_numpy(_mark_answers(answers.offsets, answers.values, column, len(candidates))),
+        torch.from_numpy(column[positive]).long(),
+        torch.from_numpy(column[negatives]).long(),
+        torch.from_numpy((weights / weights.mean()).astype(np.float32)),
+        torch.from_numpy(answers.lengths),
+        {name: stream.position() for name, stream in streams.items()},
+        num_entities,
+    )
+
+
+def _take_queries(
+    step: int, streams: Mapping[str, Stream], config: TrainConfig
+) -> tuple[list[Group], Ragged]:
+    """Return the queries of a step by structure, and the answers of all of them in order."""
     total = sum(config.structures.values())
     groups, tables, start = [], [], 0
     for name, share in config.structures.items():
@@ -105,37 +132,29 @@ def make_batch(
         groups.append(Group(streams[name].structure, ids, positions))
         tables.append(answers)
         start += number
-    answers = Ragged.concatenate(tables)
-    generator = np.random.default_rng((config.seed, 1, step))
-    chosen = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
-    negatives = np.empty((len(chosen), 0), dtype=np.int32)
+    return groups, Ragged.concatenate(tables)
+
+
+def _sample_candidates(
+    answers: Ragged,
+    positive: Ids,
+    config: TrainConfig,
+    num_entities: int,
+    generator: np.random.Generator,
+) -> tuple[Ids, NDArray[Any]]:
+    """Return negatives for each query, (B, negatives), and the candidates of all, distinct.
+
+    `positive` has an answer of each query, (B,). Only the margin loss has negatives.
+    """
+    no_negatives = np.empty((len(positive), 0), dtype=np.int32)
     if config.loss == "margin":
-        negatives = _draw_negatives(
-            answers,
-            generator.integers(num_entities, size=(len(chosen), 2 * config.negatives + 64)),
-            num_entities,
-        )[:, : config.negatives]
-        candidates = np.unique(np.concatenate([chosen, negatives.ravel()]))
-    elif config.candidates >= num_entities:
-        candidates = np.arange(num_entities)
-    else:
-        drawn = generator.choice(num_entities, config.candidates, replace=False)
-        candidates = np.unique(np.concatenate([chosen, drawn]))
-    weights = (4 + answers.lengths) ** -0.5
-    column = np.full(num_entities, -1, dtype=np.int32)
-    column[candidates] = np.arange(len(candidates))
-    return Batch(
-        step,
-        groups,
-        torch.from_numpy(candidates).long(),
-        torch.from_numpy(_mark_answers(answers.offsets, answers.values, column, len(candidates))),
-        torch.from_numpy(column[chosen]).long(),
-        torch.from_numpy(column[negatives]).long(),
-        torch.from_numpy((weights / weights.mean()).astype(np.float32)),
-        torch.from_numpy(answers.lengths),
-        {name: stream.position() for name, stream in streams.items()},
-        num_entities,
-    )
+        sampled = generator.integers(num_entities, size=(len(positive), 2 * config.negatives + 64))
+        negatives = _non_answers(answers, sampled, num_entities)[:, : config.negatives]
+        return negatives, np.unique(np.concatenate([positive, negatives.ravel()]))
+    if config.candidates >= num_entities:
+        return no_negatives, np.arange(num_entities)
+    sampled = generator.choice(num_entities, config.candidates, replace=False)
+    return no_negatives, np.unique(np.concatenate([positive, sampled]))
 
 
 @njit(nogil=True, cache=True)
@@ -150,29 +169,25 @@ def _mark_answers(offsets, values, column, num_candidates):  # type: ignore[no-u
     return marks
 
 
-def _draw_negatives(
-    answers: Ragged, drawn: NDArray[np.int64], num_entities: int
-) -> NDArray[np.int32]:
-    """Move the drawn entities that are no answers of their row to its front.
+def _non_answers(answers: Ragged, sampled: NDArray[np.int64], num_entities: int) -> Ids:
+    """Move the sampled entities that do not answer the query of their row to its front.
 
     Where too few are left (a query with very many answers), they are repeated.
     """
     try:
-        kept: NDArray[np.int32] = _front_non_answers(
-            answers.offsets, answers.values, drawn, num_entities
-        )
+        kept: Ids = _front_non_answers(answers.offsets, answers.values, sampled, num_entities)
     except ValueError as error:
         raise InvalidArgument(f"The margin loss needs negatives: {error}.") from error
     return kept
 
 
 @njit(nogil=True, cache=True)
-def _front_non_answers(offsets, values, drawn, num_entities):  # type: ignore[no-untyped-def]
-    kept = np.empty(drawn.shape, dtype=np.int32)
-    for row in range(len(drawn)):
+def _front_non_answers(offsets, values, sampled, num_entities):  # type: ignore[no-untyped-def]
+    kept = np.empty(sampled.shape, dtype=np.int32)
+    for row in range(len(sampled)):
         answers = values[offsets[row] : offsets[row + 1]]
         count = 0
-        for entity in drawn[row]:
+        for entity in sampled[row]:
             place = np.searchsorted(answers, entity)
             if place == len(answers) or answers[place] != entity:
                 kept[row, count] = entity
@@ -185,8 +200,8 @@ def _front_non_answers(offsets, values, drawn, num_entities):  # type: ignore[no
                 count = 1
             entity += 1
         if count == 0:
-            raise ValueError("a query has every entity for an answer")
-        for i in range(count, drawn.shape[1]):
+            raise ValueError("every entity answers one of the queries")
+        for i in range(count, sampled.shape[1]):
             kept[row, i] = kept[row, i % count]
     return kept
 
@@ -198,7 +213,7 @@ def prepare_batches(
     num_entities: int,
     empty: EmptyQueries | None = None,
 ) -> Generator[Batch]:
-    """Yield the batches of steps `start`, `start` + 1, …, made ahead by a thread."""
+    """Yield the batches of the steps from `start` on, which a thread makes ahead."""
     queue: Queue[Batch | BaseException] = Queue(AHEAD)
     stop = Event()
 
@@ -224,7 +239,7 @@ def prepare_batches(
             yield item
     finally:
         stop.set()
-        while thread.is_alive():  # it may wait for room in the queue
+        while thread.is_alive():  # it may be waiting for room in the queue
             while not queue.empty():
                 queue.get_nowait()
             thread.join(timeout=0.01)

@@ -14,10 +14,9 @@ NOT_STRUCTURES = {"step", "seconds", "mrr"}
 
 def plot_run(run: Path | str, target: Path | str) -> None:
     """Draw the loss and the validation MRR of a run over its steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    # Not pyplot: it is the user's, with the backend of a notebook and figures of its own.
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
     run, target = Path(run), Path(target)
     if target.suffix not in (".png", ".svg"):
@@ -25,15 +24,16 @@ def plot_run(run: Path | str, target: Path | str) -> None:
     lines = RunFolder(run).read_metrics()
     losses = [line for line in lines if "loss" in line]
     validations = [line for line in lines if "mrr" in line]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     left.plot([line["step"] for line in losses], [line["loss"] for line in losses])
     left.set(title="Loss", xlabel="step", yscale="log")
     steps = [line["step"] for line in validations]
     structures = [name for name in (validations or [{}])[-1] if name not in NOT_STRUCTURES]
-    colours = pyplot.get_cmap("tab20")
     for number, name in enumerate(structures):
         values = [line[name] for line in validations]
-        right.plot(steps, values, label=name, color=colours(number % 20), linewidth=1)
+        colour = colormaps["tab20"](number % 20)
+        right.plot(steps, values, label=name, color=colour, linewidth=1)
     right.plot(
         steps, [line["mrr"] for line in validations], label="mean", color="black", linewidth=2
     )
@@ -41,6 +41,5 @@ def plot_run(run: Path | str, target: Path | str) -> None:
     right.legend(fontsize="small", ncols=2, loc="center left", bbox_to_anchor=(1, 0.5))
     buffer = io.BytesIO()
     figure.savefig(buffer, format=target.suffix[1:], dpi=120)
-    pyplot.close(figure)
     with writing_file(target) as partial:
         partial.write_bytes(buffer.getvalue())

@@ -115,7 +115,7 @@ def test_one_non_answer_among_very_many(non_answer):
 
 def test_everything_is_an_answer():
     config = small_config(loss="margin", structures={"1p": 1}, batch_size=2)
-    with pytest.raises(InvalidArgument, match="every entity for an answer"):
+    with pytest.raises(InvalidArgument, match="every entity answers one of the queries"):
         make_batch(0, {"1p": stream_of(range(20))}, config, 20)
 
 
@@ -141,7 +141,7 @@ def test_all_entities_when_as_many_are_asked_for(graph):
             assert 29 <= len(batch.candidates) <= 30
 
 
-def test_candidates_are_drawn_evenly(graph):
+def test_candidates_are_sampled_evenly(graph):
     config = small_config(candidates=10, batch_size=1, structures={"1p": 1})
     streams = open_streams(graph, None, config)
     seen = Counter()

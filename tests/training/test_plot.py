@@ -68,6 +68,22 @@ def test_every_structure_has_a_curve(run):
     assert ">seconds<" not in text
 
 
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_the_users_own_figures_are_left_alone(name, run, monkeypatch):
+    """A notebook has set a backend; switching it would close its figures."""
+    from matplotlib import pyplot
+
+    def refuse(backend, **_):
+        pytest.fail(f"switched to {backend}")
+
+    mine = pyplot.figure()
+    monkeypatch.setattr(matplotlib, "use", refuse)
+    monkeypatch.setattr(pyplot, "switch_backend", refuse)
+    plot_run(run, run / name)
+    assert pyplot.get_fignums() == [mine.number]
+    pyplot.close(mine)
+
+
 @pytest.mark.parametrize("name", ["a.gif", "a", "a.pdf"])
 def test_other_kinds_are_refused(name, run):
     with pytest.raises(InvalidArgument, match=r"ends in \.png or \.svg"):
