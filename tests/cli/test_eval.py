@@ -11,6 +11,8 @@ import torch
 from betae import KnowledgeGraph, Triples, sample_queries
 from betae.datasets.release_queries import open_queries, write_release_queries
 from betae.errors import BetaeError, InvalidArgument
+from betae.evaluation import uncertainty
+from betae.querysets import sampler
 from betae.querysets.query_set import QuerySet
 from betae.training import loop
 from betae.training.folder import RunFolder
@@ -34,9 +36,21 @@ def sample(graph, split="test", structures=STRUCTURES):
     return sample_queries(graph, dict.fromkeys(structures, 6), split)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    """Sample little: on so small a graph that would take most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uncertainty, "VALIDATION_QUERIES", 5)
+        patch.setattr(sampler, "BATCH", 512)
+        yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two graphs, their query sets in both formats, and runs of two geometries on the first."""
+def made(_quick, tmp_path_factory):
+    """Two graphs, their query sets in both formats, and runs of two models on the first."""
     folder = tmp_path_factory.mktemp("made")
     graph_with_test_edges().save(folder / "graph")
     graph_with_test_edges(seed=1).save(folder / "other-graph")
@@ -51,8 +65,6 @@ def made(tmp_path_factory):
     write_release_queries(sample(graph, "valid"), folder / "valid")
     for name in ("queries", "easy-answers", "hard-answers"):
         shutil.copy(folder / "valid" / f"valid-{name}.pkl", folder / "release")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # faster
     quick = {"steps": 3, "validate_every": 3, "loss": "margin", "structures": POSITIVE}
     for model_name in ("betae", "query2box"):
         valid = sample(graph, "valid", POSITIVE)
@@ -62,7 +74,6 @@ def made(tmp_path_factory):
             RunFolder(folder / model_name),
             valid=valid,
         )
-    torch.set_num_threads(before)
     return folder
 
 
@@ -72,19 +83,13 @@ def folder(made, tmp_path):
     return shutil.copytree(made, tmp_path / "folder")
 
 
-@pytest.fixture(autouse=True)
-def _few_validation_queries(monkeypatch):
-    """Else the search for them takes most of the time on so small a graph."""
-    monkeypatch.setattr("betae.evaluation.uncertainty.VALIDATION_QUERIES", 5)
-
-
 def evaluate(run_folder, *arguments, empty=20):
     """Run `betae eval` with few queries for the test of queries without answers."""
     return run("eval", run_folder, "--empty", empty, *arguments)
 
 
 def strict(text):
-    """Read JSON as a reader would that knows no NaN."""
+    """Read JSON as a reader does that does not know NaN."""
 
     def refuse(constant):
         raise ValueError(constant)
@@ -289,6 +294,7 @@ def test_a_report_of_two_runs(folder, monkeypatch, capsys):
         ):
             assert words in text
 
+    monkeypatch.setattr("betae.evaluation.plots.draw_plots", lambda _: {})  # they take long
     code, _, error = run_main(monkeypatch, capsys, *arguments)
     assert code == 2
     assert "already exists" in flat(error)
