@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
         model=BetaConfig(dim=32, hidden=64),
         structures={"1p": 1, "2p": 1, "3p": 1, "2i": 1},  # so small a graph has no others
         batch_size=128,
-        steps=300,
+        steps=200,
     )
     run = train(graph, config, Path(folder) / "run")
 

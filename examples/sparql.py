@@ -22,7 +22,10 @@ with tempfile.TemporaryDirectory() as folder:
         batch_size=256,
         candidates=512,
         normalisation=0.02,
-        steps=600,
+        learning_rate=4e-3,
+        warmup=50,
+        steps=250,
+        validation_queries=50,
     )
     run = train(world(), config, Path(folder) / "run")
 

@@ -17,7 +17,12 @@ QUESTIONS = {
 with tempfile.TemporaryDirectory() as folder:
     graph = world()
     config = TrainConfig(
-        model=BetaConfig(dim=32, hidden=64), batch_size=256, candidates=512, steps=200, empty=0.1
+        model=BetaConfig(dim=32, hidden=64),
+        batch_size=256,
+        candidates=512,
+        steps=200,
+        empty=0.1,  # a tenth more queries, without answers
+        validation_queries=50,
     )
     run = train(graph, config, Path(folder) / "run")
 

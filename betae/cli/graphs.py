@@ -238,8 +238,7 @@ def sample(
     overwrite: Overwrite = False,
 ) -> None:
     """Sample queries with their answers from a graph."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
+    from betae.cli.progress import showing_counts
     from betae.cli.show import draw_report
     from betae.datasets.release_queries import write_release_queries
     from betae.graph.graph import KnowledgeGraph
@@ -248,9 +247,7 @@ def sample(
 
     check_writable(target, overwrite)
     counts = parse_counts(structures or [], split, count)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=err, transient=True) as bars:
-        tasks = {name: bars.add_task(name, total=wanted) for name, wanted in counts.items()}
+    with showing_counts(err, counts) as progress:
         queries = sample_queries(
             KnowledgeGraph.open(graph),
             counts,
@@ -258,7 +255,7 @@ def sample(
             seed=seed,
             max_answers=max_answers,
             max_hard=max_hard,
-            progress=lambda name, drawn: bars.update(tasks[name], completed=drawn),
+            progress=progress,
         )
         if as_pickles:
             write_release_queries(queries, target, overwrite)

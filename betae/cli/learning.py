@@ -150,25 +150,17 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Rank the hard answers of a query set and measure how well the model knows what it knows."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from betae import parallel
+    from betae.cli.progress import showing_work
     from betae.cli.show import draw_summary
     from betae.run import Run
 
     opened = Run.open(run, graph)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with parallel.joined("Run it again."):
         is_writer = parallel.process_number() == 0
-        with Progress(*columns, console=err, transient=True, disable=not is_writer) as bars:
-            task = bars.add_task("reading the queries", total=None)
+        with showing_work(err, is_writer) as progress:
             evaluation = opened.evaluate(
-                queries,
-                split=split,
-                empty_queries=empty,
-                progress=lambda what, done, total: bars.update(
-                    task, description=what, completed=done, total=total
-                ),
+                queries, split=split, empty_queries=empty, progress=progress
             )
         if is_writer:
             if as_json:

@@ -1,17 +1,47 @@
-"""What a person sees of training: a live line, and TensorBoard if it is installed."""
+"""What a person sees of long work: live lines; of training also TensorBoard, if installed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from betae.training.config import TrainConfig
+if TYPE_CHECKING:
+    from betae.training.config import TrainConfig
+
+
+@contextmanager
+def showing_counts(
+    console: Console, counts: Mapping[str, int]
+) -> Iterator[Callable[[str, int], None]]:
+    """Show a bar for each name with its count; yield what tells how many are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks = {name: bars.add_task(name, total=wanted) for name, wanted in counts.items()}
+        yield lambda name, done: bars.update(tasks[name], completed=done)
+
+
+@contextmanager
+def showing_work(console: Console, is_shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar; yield what tells the work at hand, how much is done and how much there is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
+        task = bars.add_task("reading the queries", total=None)
+        yield lambda what, done, total: bars.update(
+            task, description=what, completed=done, total=total
+        )
 
 
 class Reporter:
