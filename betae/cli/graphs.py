@@ -212,7 +212,7 @@ def sample(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw queries with their answers from a graph."""
+    """Sample queries with their answers from a graph."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from betae.cli.show import draw_report
@@ -233,7 +233,7 @@ def sample(
             seed=seed,
             max_answers=max_answers,
             max_hard=max_hard,
-            progress=lambda name, drawn: bars.update(tasks[name], completed=drawn),
+            progress=lambda name, sampled: bars.update(tasks[name], completed=sampled),
         )
         if as_pickles:
             write_release_queries(queries, target, overwrite)

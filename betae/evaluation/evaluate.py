@@ -51,6 +51,7 @@ from betae.queries.ast import Or, nodes
 from betae.queries.structures import EPFO, NEGATION, has_negation
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
 from betae.querysets.sample import sample_queries
+from betae.querysets.seeds import random_stream
 
 RESAMPLES = 1000  # of the bootstrap
 POINTS = 300  # of each structure kept for the plot of entropy against the number of answers
@@ -251,7 +252,7 @@ def _rank(
 
 def _resampled_means(values: Floats, seed: int) -> Floats:
     """Return the means of as many values drawn with replacement, many times."""
-    random = np.random.default_rng((seed, 3))
+    random = random_stream(seed, "bootstrap")
     return np.array(
         [values[random.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
     )
@@ -314,7 +315,13 @@ def fit_counts(
     """Fit an estimate of the number of answers on validation queries, if there are any edges."""
     if not len(graph.splits["valid"]):
         return None
-    valid = sample_queries(graph, dict.fromkeys(names, VALIDATION_QUERIES), "valid", seed=seed + 1)
+    valid = sample_queries(
+        graph,
+        dict.fromkeys(names, VALIDATION_QUERIES),
+        "valid",
+        seed=seed,
+        purpose="count estimates",
+    )
     samples = {
         str(block.structure): (
             uncertainty_of(model, block),
@@ -337,7 +344,7 @@ def _measure_uncertainty(
     """Add what the embeddings say of the number of answers, for structures without a union."""
     measured = [name for name in blocks if name in MEASURED]
     estimate = fit_counts(model, graph, measured, seed) if measured else None
-    random = np.random.default_rng((seed, 4))
+    random = random_stream(seed, "points of a plot")
     enriched = dict(results)
     for name in measured:
         block = blocks[name]

@@ -221,7 +221,9 @@ def typical_queries(
     """Embed some queries of every structure that the model can do, to measure an index on."""
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     split = "valid" if len(graph.splits["valid"]) else "train"
-    drawn = sample_queries(graph, dict.fromkeys(names, count), split, seed=seed + 3)
+    drawn = sample_queries(
+        graph, dict.fromkeys(names, count), split, seed=seed, purpose="index queries"
+    )
     drawn = drawn.within(model.num_entities, model.num_relations)
     if not len(drawn):
         raise InvalidArgument("The graph gives no queries to measure an index on.")

@@ -22,6 +22,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.models.execute import Group
 from betae.querysets.sample import sample_empty
+from betae.querysets.seeds import random_stream
 from betae.training.config import TrainConfig
 from betae.training.streams import Position, Stream
 
@@ -69,7 +70,7 @@ class EmptyQueries:
         if not number or not self.pools:
             return batch
         pool = self.pools[batch.step % len(self.pools)]
-        generator = np.random.default_rng((self.config.seed, 2, batch.step))
+        generator = random_stream(self.config.seed, "empty queries of a step", batch.step)
         symbols = torch.from_numpy(pool.symbols[generator.integers(len(pool), size=number)])
         positions = torch.arange(len(batch), len(batch) + number)
 
@@ -106,7 +107,7 @@ def make_batch(
         tables.append(answers)
         start += number
     answers = Ragged.concatenate(tables)
-    generator = np.random.default_rng((config.seed, 1, step))
+    generator = random_stream(config.seed, "candidates", step)
     chosen = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
     negatives = np.empty((len(chosen), 0), dtype=np.int32)
     if config.loss == "margin":
