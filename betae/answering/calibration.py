@@ -75,7 +75,9 @@ def calibrate(
             "Probabilities are fitted on validation edges, and the graph has none: "
             "ingest it with --valid 0.05, say."
         )
-    queries = sample_queries(graph, dict.fromkeys(names, QUERIES), "valid", seed=seed + 2)
+    queries = sample_queries(
+        graph, dict.fromkeys(names, QUERIES), "valid", seed=seed, purpose="calibration"
+    )
     queries = queries.within(model.num_entities, model.num_relations)
     if not len(queries):
         raise InvalidArgument("The validation edges give no queries to fit probabilities on.")

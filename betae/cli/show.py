@@ -87,18 +87,18 @@ def with_exact_answers(graph: KnowledgeGraph, num_shown: int = 6) -> Callable[[Q
 def draw_report(queries: QuerySet) -> Table:
     """Lay out what was sampled, what was rejected and why."""
     table = Table(box=None, padding=(0, 1))
-    for column in ("structure", "drawn", "of", "easy", "hard", "walks"):
+    for column in ("structure", "sampled", "of", "easy", "hard", "walks"):
         table.add_column(column, justify="left" if column == "structure" else "right")
     table.add_column("rejected", style="dim")
     for name, report in queries.origin["report"].items():
-        block, is_complete = queries.blocks[name], report["drawn"] == report["asked"]
+        block, is_complete = queries.blocks[name], report["sampled"] == report["asked"]
         reasons = sorted(report["rejected"].items(), key=lambda item: -item[1])[:3]
         rejected = ", ".join(
             f"{reason} {number / report['walks']:.0%}" for reason, number in reasons
         )
         table.add_row(
             Text(name),
-            f"{report['drawn']:,}" if is_complete else f"[yellow]{report['drawn']:,}[/yellow]",
+            f"{report['sampled']:,}" if is_complete else f"[yellow]{report['sampled']:,}[/yellow]",
             f"{report['asked']:,}",
             *(
                 f"{rows.lengths.mean():.1f}" if len(rows) else "-"

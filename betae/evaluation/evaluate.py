@@ -47,6 +47,7 @@ from betae.models.execute import SCORES_AT_ONCE, UnionForm
 from betae.queries.ast import Or, Query, nodes
 from betae.queries.structures import EPFO, NEGATION, has_negation
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
+from betae.querysets.seeds import random_stream
 
 RESAMPLES = 1000  # of the bootstrap
 POINTS = 300  # of each structure, kept for the plot of uncertainty against the number of answers
@@ -221,7 +222,7 @@ def _rank(
 
 def _resampled_means(values: Doubles, seed: int) -> Doubles:
     """Return the means of many samples of the values, drawn with replacement (bootstrap)."""
-    random = np.random.default_rng((seed, 3))
+    random = random_stream(seed, "bootstrap")
     return np.array(
         [values[random.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
     )
@@ -299,7 +300,7 @@ def _measure_uncertainty(
     """Return the results of structures without a union, with what uncertainty says of answers."""
     measured = [name for name in blocks if name in MEASURED]
     estimate = fit_counts(model, graph, measured, seed) if measured else None
-    random = np.random.default_rng((seed, 4))
+    random = random_stream(seed, "points of a plot")
     enriched = {}
     for name in measured:
         block = blocks[name]

@@ -119,7 +119,8 @@ def fit_counts(
     """Fit an estimate to sampled validation queries; None if the graph has no validation edges."""
     if not len(graph.splits["valid"]):
         return None
-    valid = sample_queries(graph, dict.fromkeys(names, VALIDATION_QUERIES), "valid", seed=seed + 1)
+    counts = dict.fromkeys(names, VALIDATION_QUERIES)
+    valid = sample_queries(graph, counts, "valid", seed=seed, purpose="count estimates")
     samples = {
         str(block.structure): (
             uncertainty_of(model, block),

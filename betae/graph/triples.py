@@ -55,7 +55,7 @@ def read_triples(
 ) -> Triples:
     """Read triples from files; `valid` and `test` are files too, or fractions to split off.
 
-    A fraction is drawn at random (by `seed`) from the triples of `sources`; every entity and
+    A fraction is sampled (by `seed`) from the triples of `sources`; every entity and
     relation keeps an edge in train. `labels` is a two-column file of name and label, and wins over
     the `rdfs:label` of RDF files. `blank_node_prefix` tells blank nodes from those read before.
     `say` is told what is being done, for a person who waits.
@@ -120,8 +120,8 @@ def read_triples(
     _drop_duplicates(keys, report)
     splits = {split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS}
     if any(fractions):
-        splits["train"], *drawn = split_triples(splits["train"], *fractions, seed=seed)
-        for split, triples in zip(SPLITS[1:], drawn, strict=True):
+        splits["train"], *held_out = split_triples(splits["train"], *fractions, seed=seed)
+        for split, triples in zip(SPLITS[1:], held_out, strict=True):
             splits[split] = triples if len(triples) else splits[split]
 
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
@@ -165,10 +165,10 @@ def _num_unseen(train: Ids, num_entities: int, num_relations: int) -> int:
 def split_triples(
     triples: Ids, valid: float, test: float, *, seed: int = 0
 ) -> tuple[Ids, Ids, Ids]:
-    """Draw `valid` and `test` fractions at random; every entity and relation stays in train.
+    """Hold out `valid` and `test` fractions at random; every entity and relation stays in train.
 
     In random order, the first triple that mentions an entity or a relation is kept in train; the
-    drawn ones come from the rest, fewer than asked if the graph is too sparse.
+    held-out ones come from the rest, fewer than asked if the graph is too sparse.
     """
     shuffled = triples[np.random.default_rng(seed).permutation(len(triples))]
     keep = np.zeros(len(triples), dtype=bool)
@@ -181,11 +181,15 @@ def split_triples(
     if num_valid + num_test > len(free):  # too few: share them in the same proportion
         num_valid = round(len(free) * valid / (valid + test))
         num_test = len(free) - num_valid
-    drawn_valid, drawn_test = free[:num_valid], free[num_valid : num_valid + num_test]
+    held_out_valid, held_out_test = free[:num_valid], free[num_valid : num_valid + num_test]
     rest = np.ones(len(triples), dtype=bool)
-    rest[drawn_valid] = rest[drawn_test] = False
+    rest[held_out_valid] = rest[held_out_test] = False
 
     def in_order(part: Ids) -> Ids:
         return part[np.lexsort(part.T[::-1])]
 
-    return in_order(shuffled[rest]), in_order(shuffled[drawn_valid]), in_order(shuffled[drawn_test])
+    return (
+        in_order(shuffled[rest]),
+        in_order(shuffled[held_out_valid]),
+        in_order(shuffled[held_out_test]),
+    )

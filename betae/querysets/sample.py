@@ -1,4 +1,4 @@
-"""Draw queries of any structure from a graph, with their easy and hard answers.
+"""Sample queries of any structure from a graph, with their easy and hard answers.
 
 The paper's way: choose an answer at random and walk back from it along the structure, so that
 every query has one. Rules for what is kept: training queries are answered on train; validation and
@@ -23,40 +23,41 @@ import numpy as np
 
 from betae import parallel
 from betae.errors import InvalidArgument
-from betae.exact.answers import answers_of_structure
-from betae.graph.edges import EDGES, Edges, Ids
+from betae.exact.answers import count_answers
+from betae.graph.edges import Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
-from betae.queries.ast import Entity, Query, nodes
+from betae.queries.ast import Query
 from betae.queries.names import resolve
 from betae.queries.structures import (
     EPFO,
     NEGATION,
     STRUCTURES,
     TRAINING,
-    is_placeholder,
+    limits_of,
     num_symbols,
 )
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
 from betae.querysets.sampler import QuerySampler
+from betae.querysets.seeds import random_stream
 
 PATIENCE = 16  # batches; fewer new queries than that in as many batches: the graph has no more
 MAX_ANSWERS = 100  # of validation and test queries, as in the paper
 
 
 @dataclass
-class DrawReport:
+class SampleReport:
     """What became of the walks for one structure."""
 
     asked: int
-    drawn: int = 0
+    sampled: int = 0
     walks: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         """Tell whether all that was asked for was found."""
-        return self.drawn == self.asked
+        return self.sampled == self.asked
 
 
 def sample_queries(
@@ -65,17 +66,20 @@ def sample_queries(
     split: str = "train",
     *,
     seed: int = 0,
+    purpose: str = "queries",
     max_answers: int | None = None,
     max_hard: int | None = None,
     workers: int | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> QuerySet:
-    """Draw `counts[structure]` queries for each structure.
+    """Sample `counts[structure]` queries for each structure.
 
     A structure is a name of the paper (1p, 2in, ...) or logic text with `_` for the open entities
     and relations: `?X . located_in(?X, Europe) & !_(_, ?X)`. The set's `origin["report"]` says,
-    per structure, what was drawn, what was rejected and why; where the graph has no more such
-    queries it holds fewer than asked. `progress` is told a structure and how many are drawn.
+    per structure, what was sampled, what was rejected and why; where the graph has no more such
+    queries it holds fewer than asked. `progress` is told a structure and how many are sampled.
+
+    Each split and each `purpose` (any text) has its own random stream under a seed.
 
     Validation and test queries have at most 100 answers, as the paper says. The paper's released
     sets limit only the hard ones: `max_hard=100` limits those, and then all answers only if
@@ -95,8 +99,8 @@ def sample_queries(
     reports: dict[str, Any] = {}
     for text, wanted in counts.items():
         structure = read_structure(text, graph)
-        sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard)
-        blocks[text], report = _draw(sampler, wanted, workers, partial(progress, text))
+        sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard, purpose)
+        blocks[text], report = _sample(sampler, wanted, workers, partial(progress, text))
         reports[text] = asdict(report)
     origin = {
         "source": "sampled",
@@ -128,7 +132,7 @@ def read_structure(text: str, graph: KnowledgeGraph) -> Query:
         return STRUCTURES[text]
     if "." not in text:
         raise InvalidArgument(
-            f"There is no structure {text!r}. Choose of {', '.join(STRUCTURES)}, or write one "
+            f"There is no structure {text!r}. Choose one of {', '.join(STRUCTURES)}, or write one "
             "with placeholders: '?X . _(_, ?X) & !_(_, ?X)'."
         )
     structure = parse(text)
@@ -137,11 +141,11 @@ def read_structure(text: str, graph: KnowledgeGraph) -> Query:
     return resolve(structure, graph)
 
 
-def _draw(
+def _sample(
     sampler: QuerySampler, wanted: int, workers: int | None, progress: Callable[[int], None]
-) -> tuple[QueryBlock, DrawReport]:
+) -> tuple[QueryBlock, SampleReport]:
     """Merge batches in order until there are enough queries or the graph has no more."""
-    report = DrawReport(wanted)
+    report = SampleReport(wanted)
     rejected: Counter[str] = Counter()
     seen: set[bytes] = set()
     kept: list[QueryBlock] = []
@@ -155,12 +159,12 @@ def _draw(
                 new.append(row)
         rejected += batch.rejected
         rejected["duplicate"] += len(batch.symbols) - len(new)
-        rows = np.array(new[: wanted - report.drawn], dtype=np.int64)
+        rows = np.array(new[: wanted - report.sampled], dtype=np.int64)
         found = QueryBlock(sampler.structure, batch.symbols, batch.easy, batch.hard)
         kept.append(found.take(rows))
         report.walks += batch.walks
-        report.drawn += len(rows)
-        progress(report.drawn)
+        report.sampled += len(rows)
+        progress(report.sampled)
         recent = [*recent[-PATIENCE + 1 :], len(new)]
         if report.is_complete or (len(recent) == PATIENCE and sum(recent) < PATIENCE):
             break
@@ -180,38 +184,36 @@ MORE_THAN = 5  # answers of the queries that are told from those without
 def sample_empty(
     graph: KnowledgeGraph, name: str, count: int, seed: int = 0, edges: Edges = "all"
 ) -> QueryBlock:
-    """Draw queries without an answer: entities and relations uniformly at random.
+    """Sample queries without an answer on `edges`: entities and relations uniformly at random.
 
-    The block holds fewer than `count` if a hundred times as many draws do not give them. What is
-    drawn in one edges, for training, is not what is drawn in another, for a test.
+    The block holds fewer than `count` if a hundred times as many samples do not give them. Each
+    choice of edges has its own random stream: training uses another one than evaluation.
     """
     structure = read_structure(name, graph)
-    random = np.random.default_rng((seed, 2, list(EDGES).index(edges)))
-    limits = [
-        graph.num_entities if isinstance(node, Entity) else graph.num_relations
-        for node in nodes(structure)
-        if is_placeholder(node)
-    ]
+    random = random_stream(seed, "empty queries", edges, str(structure))
+    limits = limits_of(structure, graph.num_entities, graph.num_relations)
     found = np.empty((0, len(limits)), dtype=np.int32)
     for _ in range(100):
-        drawn = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
-        is_empty = answers_of_structure(graph.adjacency(edges), structure, drawn).lengths == 0
-        found = np.unique(np.concatenate([found, drawn[is_empty]]), axis=0)
+        sampled = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
+        is_empty = count_answers(graph.adjacency(edges), structure, sampled) == 0
+        found = np.unique(np.concatenate([found, sampled[is_empty]]), axis=0)
         if len(found) >= count:
             break
     return _block(structure, random.permutation(found)[:count])
 
 
 def sample_answered(graph: KnowledgeGraph, name: str, count: int, seed: int = 0) -> QueryBlock:
-    """Draw queries with more than 5 answers on all edges, as training queries are drawn.
+    """Sample queries with more than 5 answers on all edges, as training queries are sampled.
 
-    The block holds fewer than `count` if ten times as many draws do not give them.
+    The block holds fewer than `count` if ten times as many samples do not give them.
     """
     structure = read_structure(name, graph)
-    seed += 1_000_000  # not the very queries that a run with this seed was trained on
-    drawn = sample_queries(graph, {name: 10 * count}, "train", seed=seed).blocks[name].symbols
-    lengths = answers_of_structure(graph.adjacency("all"), structure, drawn).lengths
-    return _block(structure, drawn[lengths > MORE_THAN][:count])
+    sampled = sample_queries(
+        graph, {name: 10 * count}, "train", seed=seed, purpose="answered queries"
+    )
+    symbols = sampled.blocks[name].symbols
+    lengths = answers_of_structure(graph.adjacency("all"), structure, symbols).lengths
+    return _block(structure, symbols[lengths > MORE_THAN][:count])
 
 
 def _block(structure: Query, symbols: Ids) -> QueryBlock:
@@ -225,6 +227,8 @@ def sample_validation(
     """Sample up to `count` validation queries of each structure; None if there are none at all."""
     if not count or not len(graph.splits["valid"]):
         return None
-    sampled = sample_queries(graph, dict.fromkeys(names, count), "valid", seed=seed)
+    sampled = sample_queries(
+        graph, dict.fromkeys(names, count), "valid", seed=seed, purpose="validation"
+    )
     blocks = {name: block for name, block in sampled.blocks.items() if len(block)}
     return QuerySet("valid", blocks, graph.fingerprint, sampled.origin) if blocks else None

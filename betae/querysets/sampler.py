@@ -1,8 +1,7 @@
-"""QuerySampler: batch i of the queries of one structure, a function of the seed alone."""
+"""QuerySampler: batch i of the queries of one structure, whatever was sampled before."""
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query
 from betae.queries.structures import STRUCTURES, is_placeholder, num_symbols
 from betae.querysets import walks as compiled
 from betae.querysets.query_set import SET_EDGES
+from betae.querysets.seeds import random_stream, seed_sequence
 
 BATCH = 4096  # walks in a batch
 
@@ -45,7 +45,11 @@ class SampledBatch:
 
 
 class QuerySampler:
-    """Makes batch `number` of the queries of one structure, a function of the seed alone."""
+    """Makes batch `number` of the queries of one structure.
+
+    A batch is a function of the graph, the split, the seed and the purpose: what is sampled for one
+    split or purpose tells nothing about another.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class QuerySampler:
         seed: int,
         max_answers: int | None = None,
         max_hard: int | None = None,
+        purpose: str = "queries",
     ):
         smaller, larger = SET_EDGES[split]
         self.structure = structure
@@ -65,7 +70,7 @@ class QuerySampler:
         self.program = kernels.compile_program(structure)
         self.num_symbols = num_symbols(structure)
         self.constants, self.groups = _alike_operands(structure)
-        self.entropy = (seed, zlib.crc32(str(structure).encode()))
+        self.stream = (seed, purpose, split, str(structure))
         self.roots = np.flatnonzero(np.diff(self.larger.head_offsets))
         # Single steps are few enough to list: every pair (head, relation) once, shuffled.
         self.listed = self._all_pairs() if structure == STRUCTURES["1p"] else None
@@ -80,7 +85,7 @@ class QuerySampler:
             np.arange(len(self.larger.head_offsets) - 1), np.diff(self.larger.head_offsets)
         )
         pairs = np.stack([heads, self.larger.relations], axis=1).astype(np.int32)
-        return pairs[np.random.default_rng(self.entropy).permutation(len(pairs))]
+        return pairs[random_stream(*self.stream).permutation(len(pairs))]
 
     def batch(self, number: int) -> SampledBatch:
         """Walk, drop what is degenerate, answer, keep what the rules allow."""
@@ -89,7 +94,7 @@ class QuerySampler:
             keys = symbols = self.listed[number * BATCH : (number + 1) * BATCH]
             walks = len(symbols)
         else:
-            seed = np.random.SeedSequence((*self.entropy, number)).generate_state(1, np.uint64)[0]
+            seed = seed_sequence(*self.stream, number).generate_state(1, np.uint64)[0]
             num_walks = BATCH if len(self.roots) else 0
             symbols, succeeded = compiled.walk_back(
                 self.program, self.num_symbols, self.roots, self.larger, seed, num_walks

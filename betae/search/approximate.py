@@ -228,7 +228,8 @@ def typical_queries(
     """Embed `count` sampled queries of every structure that the model can do, to measure with."""
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     split = "valid" if len(graph.splits["valid"]) else "train"
-    sampled = sample_queries(graph, dict.fromkeys(names, count), split, seed=seed + 3)
+    counts = dict.fromkeys(names, count)
+    sampled = sample_queries(graph, counts, split, seed=seed, purpose="index queries")
     sampled = sampled.within(model.num_entities, model.num_relations)
     if not len(sampled):
         raise InvalidArgument("The graph has no queries to measure an index with.")

@@ -24,6 +24,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.models.execute import Group
 from betae.querysets.sample import sample_empty
+from betae.querysets.seeds import random_stream
 from betae.training.config import TrainConfig
 from betae.training.streams import Position, Stream
 
@@ -71,7 +72,7 @@ class EmptyQueries:
         if not number or not self.pools:
             return batch
         pool = self.pools[batch.step % len(self.pools)]
-        generator = np.random.default_rng((self.config.seed, 2, batch.step))
+        generator = random_stream(self.config.seed, "empty queries of a step", batch.step)
         symbols = torch.from_numpy(pool.symbols[generator.integers(len(pool), size=number)])
         positions = torch.arange(len(batch), len(batch) + number)
 
@@ -94,7 +95,7 @@ def make_batch(
 ) -> Batch:
     """Take queries for a step in the proportions of the mix, and sample its candidates."""
     groups, answers = _take_queries(step, streams, config)
-    generator = np.random.default_rng((config.seed, 1, step))
+    generator = random_stream(config.seed, "candidates", step)
     positive = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
     negatives, candidates = _sample_candidates(answers, positive, config, num_entities, generator)
     weights = (4 + answers.lengths) ** -0.5

@@ -6,7 +6,6 @@ would have seen without the break.
 
 from __future__ import annotations
 
-import zlib
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from betae.queries.ast import Query
 from betae.querysets.query_set import QuerySet
 from betae.querysets.sample import read_structure
 from betae.querysets.sampler import QuerySampler
+from betae.querysets.seeds import random_stream
 from betae.training.config import TrainConfig
 
 EMPTY_BATCHES = 16  # of the sampler, in a row: the graph has no such query
@@ -46,7 +46,7 @@ class StoredStream:
 
     def __init__(self, structure: Query, symbols: Ids, answers: Ragged, seed: int):
         self.structure, self.symbols, self.answers = structure, symbols, answers
-        self.entropy = (seed, zlib.crc32(str(structure).encode()))
+        self.seed = seed
         self.taken, self.round, self.order = 0, -1, np.empty(0, dtype=np.int64)
 
     def take(self, number: int) -> tuple[Ids, Ragged]:
@@ -55,7 +55,7 @@ class StoredStream:
         for i in range(number):
             round_, place = divmod(self.taken + i, len(self.symbols))
             if round_ != self.round:
-                generator = np.random.default_rng((*self.entropy, round_))
+                generator = random_stream(self.seed, "order", str(self.structure), round_)
                 self.round, self.order = round_, generator.permutation(len(self.symbols))
             rows[i] = self.order[place]
         self.taken += number

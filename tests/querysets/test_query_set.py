@@ -144,7 +144,7 @@ def test_a_block_without_queries(toy_graph, tmp_path):
     opened = QuerySet.open(tmp_path / "set")
     assert content(opened) == content(queries)
     assert len(opened) == 5
-    assert opened.origin["report"][none]["drawn"] == 0
+    assert opened.origin["report"][none]["sampled"] == 0
 
 
 def test_the_folder_can_be_read_without_betae(queries, world, tmp_path):

@@ -131,10 +131,10 @@ def check_report(queries, asked):
     assert list(report) == list(queries.blocks) == list(asked)
     for name, told in report.items():
         assert told["asked"] == asked[name]
-        assert told["drawn"] == len(queries.blocks[name]) <= asked[name]
+        assert told["sampled"] == len(queries.blocks[name]) <= asked[name]
         assert all(number > 0 for number in told["rejected"].values())
-        accounted = told["drawn"] + sum(told["rejected"].values())
-        if told["drawn"] < told["asked"]:  # then nothing good was left over
+        accounted = told["sampled"] + sum(told["rejected"].values())
+        if told["sampled"] < told["asked"]:  # then nothing good was left over
             assert told["walks"] == accounted
         assert told["walks"] >= accounted
 
@@ -173,7 +173,7 @@ def test_every_rule_on_random_graphs(data):
 @examples(15)
 @given(graphs(entities=(2, 4), relations=(1, 2), edges=(1, 8)), st.sampled_from(["2p", "2i"]))
 def test_nothing_is_left_out_on_tiny_graphs(graph, name):
-    """All queries that the rules allow, found by trying every one, are drawn in the end."""
+    """All queries that the rules allow, found by trying every one, are sampled in the end."""
     assume(len(graph.splits["train"]))
     entities, relations = range(graph.num_entities), range(graph.num_relations)
     steps = [Entity(entity)[relation] for entity in entities for relation in relations]
@@ -185,8 +185,8 @@ def test_nothing_is_left_out_on_tiny_graphs(graph, name):
     if name == "2i":
         allowed = {one & two for one in steps for two in steps if one != two}
     expected = {unordered(query) for query in allowed if slow_answers(graph, query)}
-    drawn = sample_queries(graph, {name: 10_000}, workers=1)
-    assert {unordered(query) for query, _, _ in drawn} == expected
+    sampled = sample_queries(graph, {name: 10_000}, workers=1)
+    assert {unordered(query) for query, _, _ in sampled} == expected
 
 
 @pytest.mark.parametrize("split", SET_EDGES)
@@ -276,24 +276,29 @@ def pairs(graph, edges):
 
 def test_every_single_step_once(world):
     queries = sample_queries(world, {"1p": 10**6})
-    drawn = Counter(map(tuple, queries.blocks["1p"].symbols.tolist()))
-    assert set(drawn) == pairs(world, "train")
-    assert set(drawn.values()) == {1}
+    sampled = Counter(map(tuple, queries.blocks["1p"].symbols.tolist()))
+    assert set(sampled) == pairs(world, "train")
+    assert set(sampled.values()) == {1}
     report = queries.origin["report"]["1p"]
-    assert report == {"asked": 10**6, "drawn": len(drawn), "walks": len(drawn), "rejected": {}}
+    assert report == {
+        "asked": 10**6,
+        "sampled": len(sampled),
+        "walks": len(sampled),
+        "rejected": {},
+    }
 
 
 @pytest.mark.parametrize(("split", "reason"), [("valid", "no hard"), ("test", "no hard")])
 def test_every_single_step_with_a_hard_answer(split, reason, world):
     queries = sample_queries(world, {"1p": 10**6}, split)
-    drawn = Counter(map(tuple, queries.blocks["1p"].symbols.tolist()))
-    assert set(drawn.values()) == {1}
+    sampled = Counter(map(tuple, queries.blocks["1p"].symbols.tolist()))
+    assert set(sampled.values()) == {1}
     smaller, larger = (edges_of(world, edges) for edges in SET_EDGES[split])
     new = larger - smaller
     touched = {(h, 2 * r) for h, r, _ in new} | {(t, 2 * r + 1) for _, r, t in new}
     tails = Counter((h, 2 * r) for h, r, _ in larger)
     tails += Counter((t, 2 * r + 1) for _, r, t in larger)
-    assert set(drawn) == {pair for pair in touched if tails[pair] <= 100}
+    assert set(sampled) == {pair for pair in touched if tails[pair] <= 100}
     rejected = queries.origin["report"]["1p"]["rejected"]
     assert any(reason in told for told in rejected)
 
@@ -320,12 +325,12 @@ def test_a_structure_that_the_graph_cannot_fill(structure, train, split, reasons
     graph = graph_of(train)
     queries = sample_queries(graph, {structure: 10, "?X . r0(_, ?X)": 10}, split)
     report = queries.origin["report"]
-    assert len(queries.blocks[structure]) == report[structure]["drawn"] == 0
+    assert len(queries.blocks[structure]) == report[structure]["sampled"] == 0
     assert set(report[structure]["rejected"]) == reasons
     assert report[structure]["walks"] == sum(report[structure]["rejected"].values())
     assert report[structure]["walks"] <= sampler.BATCH * sample.PATIENCE
-    if split == "train":  # the others are drawn all the same
-        assert report["?X . r0(_, ?X)"]["drawn"] == 1
+    if split == "train":  # the others are sampled all the same
+        assert report["?X . r0(_, ?X)"]["sampled"] == 1
 
 
 WITHOUT_EDGES = """
@@ -335,7 +340,7 @@ for split in SET_EDGES:
     counts = {**dict.fromkeys(STRUCTURES, 3), "?X . r0(_, ?X)": 3}
     queries = sample_queries(graph_of([]), counts, split)
     assert len(queries) == 0
-    assert all(told["drawn"] == 0 for told in queries.origin["report"].values())
+    assert all(told["sampled"] == 0 for told in queries.origin["report"].values())
 """
 
 
