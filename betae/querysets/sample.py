@@ -212,8 +212,8 @@ def sample_answered(graph: KnowledgeGraph, name: str, count: int, seed: int = 0)
         graph, {name: 10 * count}, "train", seed=seed, purpose="answered queries"
     )
     symbols = sampled.blocks[name].symbols
-    lengths = answers_of_structure(graph.adjacency("all"), structure, symbols).lengths
-    return _block(structure, symbols[lengths > MORE_THAN][:count])
+    counts = count_answers(graph.adjacency("all"), structure, symbols)
+    return _block(structure, symbols[counts > MORE_THAN][:count])
 
 
 def _block(structure: Query, symbols: Ids) -> QueryBlock:
