@@ -8,7 +8,7 @@ BetaeError
 │   ├── QuerySyntaxError  puts a caret under the column
 │   └── UnsupportedQuery  says which part cannot be done, and what to do instead
 ├── ProcessLost           another process of a torchrun has ended: says what to do
-├── TrainingStopped       training cannot go on: says at which step, and what is kept
+├── TrainingStopped       training cannot continue: says at which step, and what is kept
 └── UnresolvedName        a name that does not lead to one thing in the graph
     ├── UnknownEntity     offers the closest names
     ├── UnknownRelation   offers the closest names
@@ -66,7 +66,7 @@ class ProcessLost(BetaeError):
 
 
 class TrainingStopped(BetaeError):
-    """Training that cannot go on; the last good checkpoint is kept."""
+    """Training that cannot continue; the last good checkpoint is kept."""
 
 
 class UnresolvedName(BetaeError):

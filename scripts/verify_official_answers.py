@@ -1,4 +1,4 @@
-"""Compute the answers of every official query again and compare them with the stored ones.
+"""Recompute the answers of every official query and compare them with the stored ones.
 
 python scripts/verify_official_answers.py DATA
 
@@ -30,7 +30,7 @@ def count_differences(data: Path, edges: str, queries: str, split: str) -> tuple
     """Return how many queries were compared, and in how many the answers differ."""
     graph = KnowledgeGraph.from_triples(read_release(data / edges))
     stored = read_release_queries(graph, data / queries, split)
-    smaller, larger = (graph.adjacency(view) for view in SET_EDGES[split])
+    smaller, larger = (graph.adjacency(chosen) for chosen in SET_EDGES[split])
     compared = different = 0
     for block in stored.blocks.values():
         easy = answers_of_structure(smaller, block.structure, block.symbols)

@@ -1,4 +1,4 @@
-"""What is in a graph: counts, degrees and frequent relations, as data and as a terminal table."""
+"""What is in a graph: counts, degrees and frequent relations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from betae.graph.graph import KnowledgeGraph
 
 @dataclass(frozen=True)
 class GraphDescription:
-    """The figures of `betae info`; degrees count all edges at an entity, either direction."""
+    """The figures of `betae info`; degrees count the edges at an entity in either direction."""
 
     entities: int
     relations: int

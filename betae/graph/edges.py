@@ -32,7 +32,7 @@ class Packing:
 
     @classmethod
     def of(cls, num_entities: int, num_relations: int) -> Packing:
-        """Choose the bits for ids below these numbers."""
+        """Choose how many bits hold ids below these numbers."""
         packing = cls(num_entities.bit_length(), num_relations.bit_length())
         if 2 * packing.entity_bits + packing.relation_bits > 63:
             raise InvalidArgument(
@@ -127,7 +127,7 @@ class Adjacency:
 
     @cached_property
     def tails_of_a_head(self) -> NDArray[np.float64]:
-        """How many tails the heads of each relation have on average, of those that have any."""
+        """The mean number of tails per head of each relation, over heads that have any."""
         pairs = np.bincount(self.relations)
         return np.bincount(self.relations, np.diff(self.tail_offsets)) / np.maximum(pairs, 1)
 

@@ -1,8 +1,8 @@
-"""One file of triples -> one table of strings, and back.
+"""Read one file of triples into one table of strings, and write it back.
 
 TSV (also .txt), CSV and Parquet go through polars, every RDF syntax through pyoxigraph; all but
 Parquet may be gzipped. The fast readers only notice that something is wrong; `_explain` then reads
-the file slowly to say on which line.
+the file again, slowly, to find the line.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def add_label(labels: dict[str, Label], name: str, label: Label) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """The triples of one file: a frame of strings, and what RDF says beside edges."""
+    """The triples of one file: a frame of strings, and what RDF says besides edges."""
 
     triples: pl.DataFrame  # columns head, relation, tail, of the types asked for
     labels: dict[str, Label] = field(default_factory=dict)  # from rdfs:label
@@ -66,7 +66,7 @@ class Table:
 
 
 def read_table(path: Path, schema: Schema = STRINGS, blank_node_prefix: str = "") -> Table:
-    """Read one file; its format is told by its name (`.gz` may follow).
+    """Read one file; the suffix of its name gives the format (`.gz` may follow).
 
     `schema` gives the types of head, relation and tail: strings, or categories of strings, which
     a large file fills faster and in less memory.
@@ -205,7 +205,7 @@ def line_of_row(path: Path, row: int) -> int:
 
 
 def _explain(path: Path, columns: tuple[str, ...]) -> TripleError | None:
-    """Find the first line that the fast reader cannot have liked."""
+    """Find the first line that the fast reader cannot have accepted."""
     separator = SEPARATORS[_suffix(path)]
     with closing(_lines(path)) as lines:
         content = (line if not line.startswith(COMMENT) else "\n" for line in lines)
@@ -291,7 +291,7 @@ def _read_rdf(
         for quad in quads:
             subject, predicate, value = quad.subject, quad.predicate, quad.object
             if isinstance(subject, ox.Triple) or isinstance(value, ox.Triple):
-                literals += 1  # a triple about a triple is no edge either
+                literals += 1  # a triple about a triple is not an edge either
             elif predicate == LABEL and isinstance(value, ox.Literal):
                 is_plain = value.language in (None, "en")
                 add_label(labels, name(subject), Label(value.value, is_plain))

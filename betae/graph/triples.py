@@ -1,4 +1,4 @@
-"""Files of triples in, vocabularies and integers out.
+"""Read files of triples into names and integers.
 
 Names are numbered in sorted order, so the same set of triples gives the same graph whatever file,
 order or format it came in.
@@ -57,8 +57,8 @@ def read_triples(
 
     A fraction is sampled (by `seed`) from the triples of `sources`; every entity and
     relation keeps an edge in train. `labels` is a two-column file of name and label, and wins over
-    the `rdfs:label` of RDF files. `blank_node_prefix` tells blank nodes from those read before.
-    `say` is told what is being done, for a person who waits.
+    the `rdfs:label` of RDF files. `blank_node_prefix` keeps blank nodes apart from those
+    read before. `say` is called with what is being done, for a person who waits.
     """
     fractions = [given if isinstance(given, float | int) else 0.0 for given in (valid, test)]
     if not (min(fractions) >= 0 and sum(fractions) < 1):

@@ -77,7 +77,7 @@ def sample_queries(
     A structure is a name of the paper (1p, 2in, ...) or logic text with `_` for the open entities
     and relations: `?X . located_in(?X, Europe) & !_(_, ?X)`. The set's `origin["report"]` says,
     per structure, what was sampled, what was rejected and why; where the graph has no more such
-    queries it holds fewer than asked. `progress` is told a structure and how many are sampled.
+    queries it holds fewer than asked. `progress` is called with a structure and a number so far.
 
     Each split and each `purpose` (any text) has its own random stream under a seed.
 

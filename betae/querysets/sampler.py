@@ -129,7 +129,7 @@ class QuerySampler:
 
 
 def _alike_operands(structure: Query) -> tuple[Ids, list[NDArray[np.int64]]]:
-    """Return the names of a structure, -1 where open, and the columns of operands that are alike.
+    """Return a structure's ids, -1 for placeholders, and the columns of operands that are alike.
 
     A group (num_alike, width) is for operands of one And or Or that may become the same, whatever
     the order of their own operands. Inner ones come first: their order must be settled before the

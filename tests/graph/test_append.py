@@ -219,7 +219,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def grown(made, tmp_path, write, monkeypatch):
-    """A copy of it whose graph has got edges of old and new names, twice."""
+    """A copy of it whose graph has gained edges of old and new names, twice."""
     monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
     monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
     folder = shutil.copytree(made, tmp_path / "made")
