@@ -39,7 +39,7 @@ class Window:
         self.start, self.queries, self.waited = time.monotonic(), 0, 0.0
 
     def waiting_for(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches, and note the time that each lets the trainer wait."""
+        """Yield the batches, and note how long the trainer waits for each."""
         since = time.monotonic()
         for batch in batches:
             self.waited += time.monotonic() - since
@@ -52,7 +52,7 @@ class Window:
         self.queries += num_queries
 
     def flush(self) -> dict[str, float]:
-        """Return the figures and begin anew."""
+        """Return the figures and start a new window."""
         seconds = time.monotonic() - self.start
         line = {
             "loss": sum(self.progress.losses) / len(self.progress.losses),

@@ -16,23 +16,23 @@ from betae.queries.structures import NEGATION, TRAINING
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a run learns; the graph, queries and folders come beside it."""
+    """Everything that decides what a run learns, but for the graph and the queries."""
 
     model: ModelConfig = field(default_factory=BetaConfig)  # BetaConfig, BoxConfig, VectorConfig
     structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
     loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
-    candidates: int = 2048  # softmax: entities drawn for all queries of a step; all if more
+    candidates: int = 2048  # softmax: entities sampled for all queries of a step
     scale: float = 0.1  # softmax: where the learned factor on distances starts
-    normalisation: float = 0.1  # softmax: weight of "scores say who is an answer"; 0: ranks only
-    size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; costs small models
-    empty: float = 0.0  # softmax: queries without answers, beside a batch, as a share of it
-    negatives: int = 128  # margin: entities drawn for each query
+    normalisation: float = 0.1  # softmax: weight of "scores say what is an answer"; 0: off
+    size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; 0: off
+    empty: float = 0.0  # softmax: queries without answers added to a batch, as a share of it
+    negatives: int = 128  # margin: entities sampled for each query
     margin: float = 60.0  # margin: the paper's gamma for BetaE; 24 for box and vector
-    batch_size: int = 512  # queries of a step, over all structures (and machines)
+    batch_size: int = 512  # queries of a step, over all structures and processes
     steps: int = 20_000  # optimizer steps; the learning rate falls to zero at the last
     learning_rate: float = 1.5e-3  # of the networks
-    table_rate: float = 7.0  # times that for entity and relation rows, each seen far less often
-    decay: float = 0.0  # added to the gradient of an entity row: this times the row
+    table_rate: float = 7.0  # times that for entity and relation rows, seen far less often
+    decay: float = 0.0  # L2 penalty on the entity rows that a step touches
     warmup: int = 200  # steps until the full learning rate
     validate_every: int = 500  # steps
     validation_queries: int = 200  # of each structure
@@ -42,7 +42,7 @@ class TrainConfig:
     seed: int = 0  # of weights, order of queries, candidates
 
     def __post_init__(self) -> None:
-        model_name(self.model)  # raises if it is no model's config
+        model_name(self.model)  # raises if it is not the config of a model
         check_choice("loss", self.loss, ("softmax", "margin"))
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
         if not self.structures:
@@ -73,7 +73,7 @@ class TrainConfig:
 
 
 def read_recipe(path: Path | str) -> TrainConfig:
-    """Read a config from a TOML file; what it leaves out has the default."""
+    """Read a config from a TOML file; what it leaves out keeps its default."""
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def read_recipe(path: Path | str) -> TrainConfig:
 
 
 def default_mix(model: ModelConfig) -> dict[str, float]:
-    """Return the proportions of the paper's training sets, of what the model can do."""
+    """Return the proportions of the paper's training sets, without what the model cannot do."""
     _, model_class = MODELS[model_name(model)]
     names = [name for name in TRAINING if model_class.has_complement or name not in NEGATION]
     return {name: 0.1 if name in NEGATION else 1.0 for name in names}

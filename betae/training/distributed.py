@@ -1,4 +1,4 @@
-"""Data-parallel training: each process its part of a batch, the gradients of all together."""
+"""Data-parallel training: each process takes part of a batch, and the gradients are added."""
 
 from __future__ import annotations
 

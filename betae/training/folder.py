@@ -2,16 +2,16 @@
 
 RUN/
   config.json               the effective config
-  graph.json                where the graph is that the model learns
+  graph.json                where the graph is
   metrics.jsonl             a line for every report and every validation
   checkpoint-00001500/      everything needed to resume: model, optimizer, random state, positions
   best-00001000/            the model with the best validation MRR so far
-  calibration.json          how distances become probabilities, fitted when first asked
+  calibration.json          how distances become probabilities, fitted at the first question
   evaluations/NAME.json     what `betae eval` measured on a query set
   index/                    an approximate index of the entities
 
-Folders are written under another name and renamed when whole; older ones are deleted after that. So
-the newest one is always good, and a run can be killed at any moment.
+Folders are written under another name and renamed when whole, and older ones are deleted after
+that: the newest one is always good, and a run can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunFolder:
             raise StoreError(f"{self._config} is damaged: {error}.") from error
 
     def check_same_config(self, config: TrainConfig) -> None:
-        """Raise if the run is to be resumed with another config than its own."""
+        """Raise if a run is about to be resumed with a config that is not its own."""
         before, now = self.read_config().to_json(), config.to_json()
         changed = [key for key in now if before[key] != now[key]]
         if changed:
@@ -140,7 +140,7 @@ class RunFolder:
         return lines
 
     def cut_metrics(self, step: int) -> None:
-        """Drop what was reported after `step`: it will be reported again."""
+        """Drop the lines after `step`, which will be reported again."""
         if not self._metrics.is_file():
             return
         kept = [line for line in self.read_metrics() if line["step"] <= step]

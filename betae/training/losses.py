@@ -14,11 +14,11 @@ from betae import parallel
 from betae.training.batches import Batch
 from betae.training.config import TrainConfig
 
-NONE = 0.1  # answers that a query without any is said to have, to take its logarithm
+NONE = 0.1  # counts as the number of answers of a query without any, which has no logarithm
 
 
 class SoftmaxLoss(nn.Module):
-    """Each answer among the candidates against all the candidates that are no answers.
+    """Each answer among the candidates against all candidates that are not answers.
 
     With scores s = offset - scale * distance, an answer costs ln(1 + sum_n exp(s_n - s_answer))
     over the non-answers n: the softmax of the filtered ranking that is reported. A query costs the
@@ -26,15 +26,15 @@ class SoftmaxLoss(nn.Module):
 
     That does not change when a constant is added to all distances of a query, so a distance would
     mean something else in every query, and the branches of a union could not be compared. Hence a
-    second cost, the square of ln(sum of exp(s) over all entities / number of answers): exp(s) is
-    then as much as to say "is an answer". The entities that are no candidates are stood for by the
-    candidates that are no answers.
+    second cost, the square of ln(sum of exp(s) over all entities / number of answers): exp(s) then
+    says how likely an entity is an answer. The candidates that are not answers stand for all
+    entities that are not candidates.
 
     A third cost makes the uncertainty of a query say how many answers it has: the square of
     intercept + slope * uncertainty / dim - ln(number of answers).
 
-    Scale, offset, intercept and slope are learned; offset and intercept start one below where their
-    cost of the first batch is smallest (there its gradient would be nothing but rounding errors).
+    Scale, offset, intercept and slope are learned. Offset and intercept start one below where their
+    cost of the first batch is smallest: at that point the gradient would be rounding errors only.
     """
 
     def __init__(self, config: TrainConfig):
@@ -47,7 +47,7 @@ class SoftmaxLoss(nn.Module):
 
     def forward(self, distances: Tensor, batch: Batch, uncertainty: Tensor | None = None) -> Tensor:
         """Return the loss of every query, (B,); `uncertainty` is per dimension, (B,)."""
-        rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few beside the others
+        rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few among the candidates
         counts = torch.bincount(rows, minlength=len(distances))
         total, answers = _split(distances, self.log_scale.exp(), batch.is_answer, rows, columns)
         zeros = torch.zeros_like(total)
@@ -117,7 +117,7 @@ def _split(*inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class MarginLoss(nn.Module):
-    """The paper's: one answer within the margin, k non-answers of its own beyond it.
+    """The paper's loss: one answer within the margin, k non-answers of its own beyond it.
 
         -ln sigma(margin - d(answer)) - mean_j ln sigma(d(negative_j) - margin), halved
 

@@ -1,4 +1,4 @@
-"""Adam for the networks, and for the rows of the entity table that a step has touched.
+"""Adam for the networks and for those rows of the entity table that a step has touched.
 
 A step looks up a few thousand entities. Dense Adam would still read and write every row and both
 its moments; here the gradient of the table is sparse and only its rows are updated.
@@ -103,13 +103,13 @@ class Optimizer:
                 self.dense.state[parameter] = state
 
 
-Tables = tuple[Tensor, Tensor, Tensor]  # what is learned, and the means of gradients and squares
+Tables = tuple[Tensor, Tensor, Tensor]  # weights, mean gradients, mean squared gradients
 
 
 def step_rows_anywhere(
     rows: Tensor, gradients: Tensor, tables: Tables, rate: float, correction: float, decay: float
 ) -> None:
-    """Take Adam's step for some rows of a table, distinct, on any device."""
+    """Take Adam's step for some distinct rows of a table, on any device."""
     table, first, second = tables
     gradients = gradients + decay * table[rows]
     new_first = first[rows].lerp_(gradients, 1 - BETAS[0])
@@ -150,7 +150,7 @@ def _step_rows(  # type: ignore[no-untyped-def]
 
 
 def rate_factor(step: int, progress: float, warmup: int) -> float:
-    """Return the part of the learning rate to use: up over the warm-up, then down to zero.
+    """Return the factor on the learning rate: up over the warm-up, then down to zero.
 
     `progress` is how much of the run is over, 0 to 1, by steps or by time.
     """

@@ -75,7 +75,9 @@ def test_the_command_and_a_single_writer(graph_folder, tmp_path, write):
     assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000100"
 
 
-def test_a_process_that_dies_ends_the_run_and_it_goes_on(graph_folder, graph, valid, tmp_path):
+def test_a_process_that_dies_ends_the_run_which_can_be_resumed(
+    graph_folder, graph, valid, tmp_path
+):
     done = torchrun("tests.training.two_processes", "dies", graph_folder, tmp_path / "run")
     assert done.returncode != 0
     assert "Another process of this run has ended" in done.stderr

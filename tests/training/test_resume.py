@@ -1,4 +1,4 @@
-"""A run that was killed or interrupted goes on as if nothing had happened, to the bit."""
+"""A run that was killed or interrupted resumes as if nothing had happened, to the bit."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from tests.training.helpers import (
         (False, "margin", 5),  # before the first checkpoint
     ],
 )
-def test_killed_and_resumed_is_never_killed(
+def test_a_killed_run_resumes_bit_by_bit(
     is_stored, loss, killed_at, train, queries, valid, tmp_path
 ):
     chosen = queries if is_stored else None
@@ -94,7 +94,7 @@ def test_checkpoints_between_reports(train, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("loss", ["softmax", "margin"])
-def test_an_interrupted_run_ends_cleanly_and_goes_on(number, loss, train, tmp_path):
+def test_an_interrupted_run_ends_cleanly_and_resumes(number, loss, train, tmp_path):
     def interrupt(line):
         if line["step"] == 25:
             os.kill(os.getpid(), number)
