@@ -51,6 +51,7 @@ def test_fb15k_237(shared_data):
     assert metrics.mrr == pytest.approx(31.2, abs=0.8)
 
 
+@pytest.mark.usefixtures("_one_thread")
 def test_a_model_beats_it_on_world(tmp_path):
     graph = world()
     valid = sample_queries(graph, {"1p": 10**6}, "valid")
