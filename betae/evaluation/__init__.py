@@ -1,1 +1,1 @@
-"""How good a model is: filtered ranks and what follows from them."""
+"""Measure how good a model is: filtered ranks and what follows from them."""

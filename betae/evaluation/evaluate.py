@@ -221,7 +221,7 @@ def _rank(
 
 
 def _resampled_means(values: Doubles, seed: int) -> Doubles:
-    """Return the means of many samples of the values, drawn with replacement (bootstrap)."""
+    """Return the means of many resamples of the values with replacement (bootstrap)."""
     random = random_stream(seed, "bootstrap")
     return np.array(
         [values[random.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]

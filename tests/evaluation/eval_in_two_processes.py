@@ -88,6 +88,16 @@ class Symbolic(QueryModel):
         return sets.sum(dim=1)
 
 
+class Indifferent(Symbolic):
+    """It scores everything alike."""
+
+    def distance(self, sets, table):
+        return torch.zeros(len(sets), len(table))
+
+    def uncertainty(self, sets):
+        return torch.zeros(len(sets))
+
+
 def random_model(model_name, graph):
     """A model that was never trained."""
     torch.manual_seed(0)

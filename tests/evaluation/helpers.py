@@ -1,5 +1,6 @@
 """What the tests of evaluation share: evaluations made by hand, and readers of pages."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt  # rich brings it
@@ -109,6 +110,21 @@ def row_of(table, label):
 
 def labels_of(table):
     return [label for label, _ in table.rows]
+
+
+# ---- evaluating -------------------------------------------------------------------------------
+
+
+def evaluate(model, graph, queries, empty_queries=0, **options):
+    """Evaluate without the test of queries without answers, which takes long."""
+    from betae.evaluation.evaluate import evaluate  # imports torch, which few tests need
+
+    return evaluate(model, graph, queries, empty_queries=empty_queries, **options)
+
+
+def only(queries, *names):
+    """Some structures of a query set."""
+    return replace(queries, blocks={name: queries.blocks[name] for name in names})
 
 
 # ---- pages ------------------------------------------------------------------------------------

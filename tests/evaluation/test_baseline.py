@@ -33,14 +33,13 @@ def test_by_hand():
 
 
 def test_fb15k_237(shared_data):
-    """A fifth of the official 1p queries, which are all that the test edges make."""
+    """The official 1p queries are all that the test edges make: no need to read the pickles."""
     graph = KnowledgeGraph.from_triples(read_release(shared_data / "FB15k-237-betae"))
     heads, relations, tails = graph.splits["test"].T
     forward = np.stack([heads, 2 * relations], axis=1)
     backward = np.stack([tails, 2 * relations + 1], axis=1)
     symbols = np.unique(np.concatenate([forward, backward]), axis=0)
     assert len(symbols) == 22_812  # as in the release
-    symbols = np.ascontiguousarray(symbols[::5])
     easy, every = (
         answers_of_structure(graph.adjacency(edges), STRUCTURES["1p"], symbols)
         for edges in SET_EDGES["test"]
@@ -48,9 +47,10 @@ def test_fb15k_237(shared_data):
     hard = [np.setdiff1d(*rows) for rows in zip(every, easy, strict=True)]
     block = QueryBlock(STRUCTURES["1p"], symbols, easy, Ragged.from_rows(hard))
     metrics = summarise(rank_by_frequency(graph, block), block.hard.offsets)
-    assert metrics.mrr == pytest.approx(31.2, abs=0.8)
+    assert metrics.mrr == pytest.approx(31.23, abs=0.01)  # as on the pickles, in results/
 
 
+@pytest.mark.usefixtures("_one_thread")
 def test_a_model_beats_it_on_world(tmp_path):
     graph = world()
     valid = sample_queries(graph, {"1p": 10**6}, "valid")

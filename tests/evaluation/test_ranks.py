@@ -63,7 +63,7 @@ def test_a_hand_worked_example():
     #                  e0   e1   e2   e3   e4   e5   e6
     distances = [[0.1, 0.5, 0.3, 0.5, 0.9, 0.2, 0.5]]
     easy, hard = [[0]], [[1, 4]]
-    # e0 is easy and does not count. e1: e2 and e5 are closer, e3 and e6 level: 1 + 2 + 2/2 = 4.
+    # e0 is easy and does not count. e1: e2 and e5 are closer, e3 and e6 are tied: 1 + 2 + 2/2 = 4.
     # e4: e2, e3, e5, e6 are closer; e1 is an answer: 1 + 4 = 5.
     found = rank_rows(np.array(distances, dtype=np.float32), block_of(easy, hard))
     assert found.tolist() == [4.0, 5.0]
@@ -140,7 +140,7 @@ def test_blocks_are_ranked_by_the_model(model_name, at_once, monkeypatch):
         expected = slow_ranks(
             distances.numpy(), list(map(list, block.easy)), list(map(list, block.hard))
         )
-        # Sums in another order may part or join entities that are all but level.
+        # Sums in another order may make or break near-ties.
         assert found.tolist() == pytest.approx(expected, abs=1.0)
         assert np.mean(found == expected) > 0.9
 
