@@ -1,9 +1,9 @@
 """Scoring, the entity table and mixed batches, each against the straightforward way.
 
-python benchmarks/models.py [--repeat 5]
+    python benchmarks/models.py [--repeat 5]
 
-Sizes of FB15k-237 (14,505 entities, 474 directed relations) at dim 400, random weights. Every ratio
-is of two things in one run; the median of several is reported.
+The sizes are those of FB15k-237 (14,505 entities, 474 directed relations) at dim 400, with random
+weights. The two sides of a ratio are measured in turn, and the median of several is reported.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from torch.distributions import Beta, kl_divergence
 from betae.models import BetaE
 from betae.models.divergence import entity_table
 from betae.models.execute import Group, embed_queries
-from betae.queries.ast import Entity, nodes
-from betae.queries.structures import STRUCTURES, TRAINING, is_open
+from betae.queries.ast import Entity, Project, nodes
+from betae.queries.structures import STRUCTURES, TRAINING
 
 NUM_ENTITIES, NUM_RELATIONS = 14_505, 474
 
@@ -93,7 +93,7 @@ def benchmark_batch(model: BetaE, repeat: int) -> None:
                 generator=generator,
             )
             for node in nodes(STRUCTURES[name])
-            if is_open(node)
+            if isinstance(node, Entity | Project)
         ]
         positions = torch.arange(start, start + size)
         groups.append(Group(STRUCTURES[name], torch.stack(columns, dim=1), positions))
