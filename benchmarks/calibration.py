@@ -1,4 +1,4 @@
-"""Are the probabilities true? Predicted ones against what became of them, on test queries.
+"""Are the probabilities right? Predicted ones against the share that is true, on test queries.
 
     python benchmarks/calibration.py RUN [--out reliability.svg]
 
@@ -12,10 +12,9 @@ import argparse
 import matplotlib.pyplot as plt
 import numpy as np
 
-from betae import sample_queries
+from betae import Run, sample_queries
 from betae.answering.calibration import calibration_error, gather
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
-from betae.run import Run
 
 SHOWN = 10  # predictions of a query
 

@@ -1,10 +1,10 @@
-"""Approximate search among a million entities drawn around trained ones, against exact search.
+"""Approximate search among a million entities sampled around trained ones, against exact search.
 
     python benchmarks/index.py RUN [--entities 1000000] [--kind ivf] [--spread 0.5]
 
 Each synthetic entity is a trained one, moved in every dimension by `spread` standard deviations of
 the trained ones there. Queries are of all structures, each searched by itself; the effort of the
-index is found on other queries than it is measured on.
+index is tuned on other queries than it is measured on.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import torch
 from memory import peak_memory
 from torch import nn
 
-from betae import best_model, open_graph
+from betae import Run
 from betae.models.base import QueryModel
-from betae.models.store import load_model
 from betae.search.approximate import build_index, measure, typical_queries
 
 AT_ONCE = 50_000
 
 
-def draw_table(model: QueryModel, number: int, spread: float) -> torch.Tensor:
+def sample_table(model: QueryModel, number: int, spread: float) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     trained = model.entities.detach()
     deviation = spread * trained.std(dim=0)
@@ -33,10 +32,9 @@ def draw_table(model: QueryModel, number: int, spread: float) -> torch.Tensor:
         size = min(AT_ONCE, number - start)
         rows = trained[torch.randint(len(trained), (size,), generator=generator)]
         rows = rows + deviation * torch.randn(rows.shape, generator=generator)
-        model.entities = nn.Parameter(rows)
-        with torch.no_grad():
-            pieces.append(model.table())
-    model.entities = nn.Parameter(trained)
+        model.entities = nn.Parameter(rows, requires_grad=False)
+        pieces.append(model.table())
+    model.entities = nn.Parameter(trained, requires_grad=False)
     return torch.cat(pieces)
 
 
@@ -47,10 +45,10 @@ def main() -> None:
     parser.add_argument("--kind", help="ivf, hnsw or lsh")
     parser.add_argument("--spread", type=float, default=0.5)
     arguments = parser.parse_args()
-    model = load_model(best_model(arguments.run)).eval()
-    graph = open_graph(arguments.run)
-    to_tune, to_measure = (typical_queries(model, graph, seed=seed) for seed in (0, 1))
-    table = draw_table(model, arguments.entities, arguments.spread)
+    run = Run.open(arguments.run)
+    model = run.model()
+    to_tune, to_measure = (typical_queries(model, run.graph, seed=seed) for seed in (0, 1))
+    table = sample_table(model, arguments.entities, arguments.spread)
     start = time.perf_counter()
     index = build_index(model, table, to_tune, kind=arguments.kind)
     print(f"{index.kind} of {len(table):,} entities built in {time.perf_counter() - start:.0f} s")

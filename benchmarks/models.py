@@ -1,9 +1,9 @@
 """Scoring, the entity table and mixed batches, each against the straightforward way.
 
-python benchmarks/models.py [--repeat 5]
+    python benchmarks/models.py [--repeat 5]
 
-Sizes of FB15k-237 (14,505 entities, 474 directed relations) at dim 400, random weights. Every ratio
-is of two things in one run; the median of several is reported.
+The sizes are those of FB15k-237 (14,505 entities, 474 directed relations) at dim 400, with random
+weights. The two sides of a ratio are measured in turn, and the median of several is reported.
 """
 
 import argparse

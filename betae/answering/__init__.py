@@ -1,1 +1,1 @@
-"""Questions to a trained run: ranked entities, known or predicted, how sure, and why."""
+"""Answers of a trained run: ranked entities, known or predicted, how probable, and why."""

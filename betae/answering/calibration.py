@@ -1,10 +1,10 @@
-"""From distances to probabilities, by what became of validation queries.
+"""From distances to probabilities, fitted on validation queries.
 
 A validation query has answers that need a missing edge, and a model ranks all entities that the
-smaller graph does not give. Among those at about the same distance and rank, the share that are
+smaller graph does not entail. Among those at about the same distance and rank, the share that are
 answers is the probability. Ranks fall into a few classes, each with a monotone curve through the
-shares at its distances (isotonic regression): a distance alone would say too little of the nearest
-entities of a query, since it does not mean quite the same in every query.
+shares at its distances (isotonic regression). Distance alone would not do: the same distance means
+different things in different queries, above all for the nearest entities.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from betae.querysets.sample import sample_queries
 from betae.storage import writing_file
 
 QUERIES = 100  # of each structure
-LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; a last class is for all beyond
-BINS = 50  # of distances in a class, each with as many true answers as the others
+LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; one more holds all ranks beyond
+BINS = 50  # of distances in a class, with equally many true answers
 SUREST = 0.999  # a prediction is never certain
 Probabilities = NDArray[np.float64]
 Chunk = tuple[NDArray[np.float32], NDArray[np.bool_]]
@@ -68,7 +68,7 @@ class Calibration:
 def calibrate(
     model: QueryModel, graph: KnowledgeGraph, table: torch.Tensor, seed: int = 0
 ) -> Calibration:
-    """Fit the curve on validation queries of all structures that the model can do."""
+    """Fit the curves on validation queries of all structures that the model can do."""
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     if not len(graph.splits["valid"]):
         raise InvalidArgument(
@@ -80,12 +80,12 @@ def calibrate(
     )
     queries = queries.within(model.num_entities, model.num_relations)
     if not len(queries):
-        raise InvalidArgument("The validation edges give no queries to fit probabilities on.")
+        raise InvalidArgument("No queries to fit probabilities on need a validation edge.")
     return fit(lambda: gather(model, table, queries))
 
 
 def gather(model: QueryModel, table: torch.Tensor, queries: QuerySet) -> Iterator[Chunk]:
-    """Yield, for each query, the distances of all entities but easy answers; which are hard."""
+    """Yield for each query the distances of all entities but easy answers, and which are hard."""
     for block in queries.blocks.values():
         for rows, found in distances_of(model, table, block):
             for row, of_row in zip(rows, found, strict=True):
@@ -97,7 +97,7 @@ def gather(model: QueryModel, table: torch.Tensor, queries: QuerySet) -> Iterato
 
 
 def fit(chunks: Callable[[], Iterable[Chunk]]) -> Calibration:
-    """Fit the curves to queries: (distances, which are answers); goes through them twice."""
+    """Fit the curves to (distances, which are answers) of some queries, read twice."""
     number = len(LAST_RANKS) + 1
     found: list[list[NDArray[np.float32]]] = [[] for _ in range(number)]
     for distances, is_answer in chunks():
@@ -159,10 +159,12 @@ def read_calibration(path: Path, model: str) -> Calibration | None:
             return None
         curves = tuple(map(_checked_curve, content["curves"]))
         if len(curves) != len(LAST_RANKS) + 1:
-            raise ValueError("it has not a curve for each class")
+            raise ValueError("it does not have a curve for each class")
         return Calibration(curves)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}): delete it, and it is made anew.") from error
+        raise StoreError(
+            f"{path} is damaged ({error}): delete it, and it is fitted again."
+        ) from error
 
 
 def _checked_curve(curve: Any) -> Curve:

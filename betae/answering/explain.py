@@ -1,11 +1,11 @@
 """Why: a derivation of an answer, with its edges marked known or missing.
 
-A known answer has a derivation in the graph. For a predicted one the most probable is sought, from
-the answer down to the anchors: at each projection the source with the largest product of "it is in
-the set before" and "the edge holds". The first is the model's probability for the part of the query
-below, or 1 if the graph entails it; the second the model's for the edge alone, or 1 if it is there.
-Among sources, one counts less if the edge would be a second one where most have one only, such as
-another capital.
+A known answer has a derivation in the graph. For a predicted one the most probable derivation is
+searched for, from the answer down to the anchors: at each projection, the source with the largest
+probability of being in the set before times the probability of the edge. The first is the model's
+for the part of the query below, or 1 if the graph entails it; the second is the model's for the
+edge alone, or 1 if it is there. A source counts less if the edge would be a second one where most
+entities have only one, such as a second capital.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from betae.models.plan import UnionForm
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 from betae.queries.names import unresolve
 
-SOURCES = 64  # the most probable ones, tried beside those that the graph has
+SOURCES = 64  # the most probable ones, tried beside those that the graph has edges from
 
 
 class Explainer:
@@ -78,7 +78,7 @@ class Explainer:
         return Step(self.graph.entity_label(entity), "known", 1.0)
 
     def members(self, query: Query) -> Probabilities:
-        """Return the probability of every entity to be in a set; 1 if the graph entails it."""
+        """Return each entity's probability of being in a set, (num_entities,); 1 if entailed."""
         if query not in self._members:
             probabilities, num_seen = np.zeros(self.graph.num_entities), len(self.table)
             known = np.zeros(self.graph.num_entities, dtype=bool)
@@ -108,7 +108,7 @@ class Explainer:
         edges, room, missing = np.ones(len(sources)), np.ones(len(sources)), ~is_linked
         edges[missing] = self._edge_probabilities(sources[missing], relation, entity)
         room[missing] = self._room(sources[missing], relation, entity)
-        # Where no edge has a probability (a name is new), the surest source is shown.
+        # Where no edge has a probability, since a name is new, the likeliest member is shown.
         best = int(np.argmax(is_member * (edges * room + 1e-9)))
         source = int(sources[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
@@ -119,7 +119,7 @@ class Explainer:
         return Step(text, status, float(edges[best]), before)
 
     def _room(self, sources: NDArray[Any], relation: int, entity: int) -> Probabilities:
-        """Return how far the relation lets ends that have such an edge have another: 0 to 1."""
+        """Return how likely it is that ends with such an edge have another one: 0 to 1."""
         adjacency = self.graph.adjacency(self.edges)
 
         def room(head: int, relation: int) -> float:
@@ -133,7 +133,7 @@ class Explainer:
     def _edge_probabilities(
         self, sources: NDArray[Any], relation: int, entity: int
     ) -> Probabilities:
-        """Return how probable the edges from some sources to one entity are; 0 if any is new."""
+        """Return the probabilities of edges from some sources to an entity; 0 for new names."""
         probabilities = np.zeros(len(sources))
         seen = np.flatnonzero(sources < len(self.table))
         if not len(seen) or entity >= len(self.table) or relation >= self.model.num_relations:

@@ -1,4 +1,4 @@
-"""What a question gives back."""
+"""Answers: what comes back from a question, as objects, table, JSON or HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Status = Literal["known", "predicted"]
 
 @dataclass(frozen=True)
 class Step:
-    """Why an entity is in a set: an edge from another one, or a condition that it meets."""
+    """Why an entity is in a set: an edge from another entity, or a condition that it meets."""
 
     text: str  # such as "Austria located_in Europe"
     status: Literal["known", "missing", "and", "not"]
@@ -29,7 +29,7 @@ class Step:
         return below if self.status == "and" else self.probability * below
 
     def missing(self) -> list[str]:
-        """Return the edges on the way that the graph has not."""
+        """Return the edges on the way that are missing in the graph."""
         found = [self.text] if self.status == "missing" else []
         return [*found, *(text for source in self.sources for text in source.missing())]
 
@@ -40,7 +40,7 @@ class Answer:
 
     entity: str
     label: str
-    rank: int | None  # by distance, of all that the facts do not rule out; None: not found so
+    rank: int | None  # by distance, among all that the facts do not rule out; None if unknown
     score: float | None  # the distance, negated: higher is better; None if it is not embedded
     probability: float  # of being an answer; 1 if it is known
     status: Status
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one question, best first, and what the model makes of the question."""
+    """The answers of one question, best first, and what the model says of the question."""
 
     query: str
     answers: tuple[Answer, ...]
@@ -71,8 +71,8 @@ class Answers:
     def __repr__(self) -> str:
         lines = [self.query, self.summary()]
         for answer in self.answers:
-            sure = f"{answer.probability:6.1%}  {answer.status:<9}"
-            lines.append(f"{shown_rank(answer):>6}  {sure}  {answer.label}")
+            how = f"{answer.probability:6.1%}  {answer.status:<9}"
+            lines.append(f"{shown_rank(answer):>6}  {how}  {answer.label}")
         return "\n".join(lines)
 
     def summary(self) -> str:

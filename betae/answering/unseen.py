@@ -1,4 +1,4 @@
-"""Names that came into the graph after the model was trained: their known edges stand for them."""
+"""Names that were added to the graph after training: their known edges stand for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Or, Project, Query, nodes
 from betae.queries.rewrite import MAX_BRANCHES, num_branches
 
-MOST = 32  # known answers that stand for a part of a query; fewer if the branches get too many
+MOST = 32  # known answers that stand for a part of a query; fewer if there are too many branches
 
 
 def unseen_names(query: Query, model: QueryModel, graph: KnowledgeGraph) -> list[str]:
@@ -39,7 +39,7 @@ def seen_form(query: Query, model: QueryModel, graph: KnowledgeGraph, edges: Edg
 
 
 def union_of(query: Query, model: QueryModel, union: UnionForm) -> UnionForm:
-    """Return how to take the unions of a seen form: those that are not the user's need no `!`."""
+    """Return the form for the unions of a seen form; those the user did not write need no `!`."""
     is_users = any(isinstance(node, Or) for node in nodes(query))
     return union if is_users or model.has_complement else "DNF"
 

@@ -1,4 +1,4 @@
-"""Geometries for queries: BetaE, Query2Box and GQE, and the executor that runs them."""
+"""Models that embed queries: BetaE, Query2Box and GQE, and the executor that runs them."""
 
 from betae.models.base import QueryModel
 from betae.models.beta import BetaConfig, BetaE

@@ -1,4 +1,4 @@
-"""QueryModel: what a geometry must say, in five verbs, to answer any query."""
+"""QueryModel: the five operations that a model must define to answer any query."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from betae.queries.structures import has_negation
 
 
 class QueryModel(nn.Module, ABC):
-    """Entities and sets of entities as rows of numbers, (n, width), and five verbs on them.
+    """Entities and sets of entities as rows of numbers, (n, width), and five operations on them.
 
     embed_entities   ids -> the sets of one entity
     project          sets and relations -> the sets that the relations lead to
     intersect        several sets each -> their intersections
-    negate           sets -> their complements, if the geometry has any
+    negate           sets -> their complements, if the model has them
     distance         sets against entities -> how far each entity is from being an answer
 
-    `table` brings entities into the form that `distance` takes; for a ranking of all entities it is
-    made once. A union has no verb: the executor rewrites it.
+    `table` brings entities into the form that `distance` takes; to rank all entities it is made
+    once. A union needs no operation: the executor rewrites it.
     """
 
     name: ClassVar[str]  # in recipes and on disk
@@ -39,11 +39,11 @@ class QueryModel(nn.Module, ABC):
         self.num_entities, self.num_relations, self.dim = num_entities, num_relations, dim
 
     def look_up(self, ids: Tensor) -> Tensor:
-        """Return the rows of entities, before any operator."""
+        """Return the learned rows of entities: (n,) -> (n, any)."""
         return nn.functional.embedding(ids, self.entities, sparse=self.has_sparse_gradient)
 
     def can(self, query: Query) -> bool:
-        """Tell whether the geometry has every operator of a query; a union it always has."""
+        """Tell whether the model has every operator of a query; unions are always possible."""
         return self.has_complement or not has_negation(query)
 
     def require(self, queries: Iterable[Query]) -> None:
@@ -85,8 +85,8 @@ class QueryModel(nn.Module, ABC):
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the distance of each entity from each set: (n, width) -> (n, num_entities)."""
 
-    # What a store of vectors needs: by `metric`, the vectors nearest to a set's are those of the
-    # entities at the smallest distance.
+    # For vector databases: by `metric`, the vectors nearest to that of a set are those of the
+    # entities at the smallest distance from it.
 
     def entity_vectors(self, table: Tensor) -> Tensor:
         """Return the search vectors of entities of a table: (n, any) -> (n, search width)."""
@@ -107,9 +107,9 @@ class QueryModel(nn.Module, ABC):
 
 
 class Attention(nn.Module):
-    """Weights for the branches of an intersection, one for each dimension, that sum to 1.
+    """Weights for the branches of an intersection: in each dimension they sum to 1.
 
-    Two layers score every branch by itself, so the weights follow the branches in any order.
+    Two layers score every branch by itself, so the order of the branches does not matter.
     """
 
     def __init__(self, width: int, hidden: int, dim: int):

@@ -19,12 +19,12 @@ class BetaConfig:
     """The shape of a BetaE model."""
 
     dim: int = 400  # Beta distributions of an embedding
-    hidden: int = 256  # width of the hidden layers of the projection: docs/recipes.md
+    hidden: int = 256  # width of the projection's hidden layers (why 256: docs/recipes.md)
     layers: int = 2  # hidden layers of the projection
     projection: Literal["modulated", "concatenated"] = "modulated"
     bound: Literal["smooth", "clamp"] = "smooth"
     spread: float = 0.3  # of the entities' initial log-parameters
-    dropout: float = 0.0  # in training, share of an anchor's and hidden numbers that are left out
+    dropout: float = 0.0  # in training, the share of anchors' and hidden numbers set to zero
 
     def __post_init__(self) -> None:
         for name in ("dim", "hidden", "layers"):
@@ -78,7 +78,7 @@ class BetaE(QueryModel):
         return torch.log(torch.clamp(x + 1, min=0.05, max=1e9))
 
     def embed_entities(self, ids: Tensor) -> Tensor:
-        """Return the log-parameters of entities; one that is left out says nothing: it is 0."""
+        """Return the log-parameters of entities; dropped ones are 0, a uniform density."""
         x = self.bound(self.look_up(ids))
         if self.training and self.config.dropout:
             x = x * (torch.rand_like(x) >= self.config.dropout)
@@ -86,7 +86,7 @@ class BetaE(QueryModel):
 
     def project(self, sets: Tensor, relations: Tensor) -> Tensor:
         """Apply the relation's transformation."""
-        # Of a network in bfloat16, only the products are: what follows needs the full precision.
+        # A network in bfloat16 gives bfloat16; what follows needs the full precision.
         return self.bound(self.projection(sets, relations).to(sets.dtype))
 
     def intersect(self, sets: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class ModulatedProjection(nn.Module):
     """s_r x + t_r + MLP(x, r): the relation scales and shifts input and hidden layer.
 
     The last layer of the MLP starts at zero: at first every relation is a scale and a shift, which
-    learns fast, and the network comes in where that does not do.
+    is learned fast, and the network adds what these cannot express.
     """
 
     def __init__(self, num_relations: int, config: BetaConfig):

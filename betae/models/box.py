@@ -85,7 +85,7 @@ class Query2Box(QueryModel):
         return self.entities if ids is None else self.look_up(ids)
 
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
-        """Return the distance to the box, and a little for that to its centre."""
+        """Return the distance outside the box plus a share of that inside it."""
         centre, offset = sets.chunk(2, dim=-1)
         to_centre = manhattan(centre, table)
         to_sides = manhattan(centre - offset, table) + manhattan(centre + offset, table)

@@ -79,7 +79,7 @@ def group_queries(queries: Sequence[Query]) -> list[Group]:
 def embed_queries(
     model: QueryModel, queries: Sequence[Query] | Sequence[Group], union: UnionForm = "DNF"
 ) -> Embedded:
-    """Embed a batch of queries of ids, or of groups of them, in any mixture."""
+    """Embed a batch of queries of ids, or of groups of them, in any mix."""
     groups = [group.to(model.entities.device) for group in _as_groups(queries)]
     work = schedule(tuple(group.structure for group in groups), union)
     values = _run(model, groups, work)
@@ -95,7 +95,7 @@ def embed_nodes(
 ) -> list[list[tuple[Query, Tensor]]]:
     """Return, for each branch of one query, every node with its embedding, (width,).
 
-    Operands come before what is made of them; a part that occurs twice is there once.
+    Operands come before the nodes that use them; a part that occurs twice is listed once.
     """
     group = group_queries([query])[0].to(model.entities.device)
     work = schedule((group.structure,), union)
@@ -185,7 +185,7 @@ def score_blocks(
     """Yield slices of the batch with their distances, (n, num_entities), one block at a time.
 
     A block holds at most `scores_at_once` distances (but at least one query), so memory does not
-    grow with the batch; a geometry may need a few times a block while it works.
+    grow with the batch; a model may need a few times a block while it works.
     """
     order = torch.argsort(embedded.owners, stable=True)
     sets, owners = embedded.sets[order], embedded.owners[order]

@@ -123,7 +123,7 @@ def _steps(all_plans: Sequence[Plan]) -> Iterator[dict[Place, Node]]:
         for kind in (Entity, Project):
             if level := by_level.get((depth, kind)):
                 yield level
-                done |= level.keys()
+                done.update(level)
         yield from _combinations({**by_level[depth, Not], **by_level[depth, And]}, done)
 
 
@@ -142,7 +142,7 @@ def _combinations(waiting: dict[Place, Node], done: set[Place]) -> Iterator[dict
         for place, node in ready.items():
             by_arity[len(node.operands)][place] = node
         yield from by_arity.values()
-        done |= ready.keys()
+        done.update(ready)
 
 
 def _stage(nodes: dict[Place, Node], owners: Sequence[int]) -> Stage:

@@ -98,7 +98,10 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def load_model(folder: Path | str) -> QueryModel:
-    """Read a model, ready to score queries; raise StoreError if it is damaged."""
+    """Read a model, ready to score queries: no dropout, no gradients.
+
+    Raises StoreError if the folder is damaged.
+    """
     folder = Path(folder)
     manifest = read_manifest(folder, "model", FORMAT_VERSION)
     check_parts(folder, manifest)
@@ -135,7 +138,7 @@ def _explaining_damage(path: Path) -> Iterator[None]:
 
 
 def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:
-    """Put the weights of a model folder into `model`, or `assign` them as they are."""
+    """Copy the weights of a model folder into `model`, or `assign` them without a copy."""
     tensors = read_tensors(folder / WEIGHTS)
     _check_shapes(folder, model, tensors)
     model.load_state_dict(tensors, assign=assign)
@@ -166,7 +169,7 @@ def check_finite(model: QueryModel) -> None:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """The figures of `betae inspect`."""
+    """What `betae inspect` shows of a model."""
 
     name: str
     config: dict[str, Any]
@@ -178,7 +181,7 @@ class ModelDescription:
 
 
 def describe_model(folder: Path | str) -> ModelDescription:
-    """Gather what is in a model folder."""
+    """Describe the model in a folder."""
     model = load_model(folder)
     manifest = read_manifest(Path(folder), "model", FORMAT_VERSION)
     tensors = {
