@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,14 +46,17 @@ def flat(text: str) -> str:
 
 
 def test_help_answers_at_once():
-    times = []
+    """In CPU seconds, so that what else runs on the machine matters little."""
+    seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         done = run_process("--help")
-        times.append(time.perf_counter() - start)
+        after = os.times()
+        children = (after.children_user, after.children_system)
+        seconds.append(sum(children) - before.children_user - before.children_system)
     assert done.returncode == 0
     assert all(word in done.stdout for word in ("demo", "ingest", "export", "info"))
-    assert min(times) < 1
+    assert min(seconds) < 0.7
 
 
 def test_the_command_line_loads_nothing_heavy():

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_before_torch_is_imported(betae, arguments, mes
     assert done.stdout == ""
     assert message in flat(done.stderr)
     assert "torch" not in measured["heavy"]
-    assert measured["seconds"] < 1.5  # 0.3 on an idle machine; torch alone takes longer
+    assert measured["seconds"] < 1  # less than half of that on an idle machine
 
 
 def test_a_question_imports_only_what_it_needs(betae, made):
