@@ -75,18 +75,8 @@ def answer(
     ] = False,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, how probable, and why."""
-    from betae.queries.read import read_query_or_file
-
-    lines: list[tuple[str, str | Query]]
-    if question is None:
-        if queries is None:
-            raise InvalidArgument("Give a question, or --queries with a file of them.")
-        lines = [*_read_lines(queries)]
-    elif queries is None:
-        lines = [("", read_query_or_file(question))]
-    else:
-        raise InvalidArgument("Give a question or --queries, not both.")
-    from betae.run import Run
+    lines = _read_questions(question, queries)
+    from betae.run import Run  # not before the questions can be read: it imports torch
 
     with err.status("Opening the run") as status:
         answerer = Run.open(run, graph).answerer(edges, use_index=use_index, say=status.update)
@@ -103,6 +93,17 @@ def answer(
                 raise InvalidArgument(f"{place}: {error}") from error
 
     _print_answers(results(), form)
+
+
+def _read_questions(question: str | None, file: str | None) -> list[tuple[str, str | Query]]:
+    """Return the one question, or those of a file, each with its place in the file."""
+    from betae.queries.read import read_query_or_file
+
+    if question is None and file is None:
+        raise InvalidArgument("Give a question, or --queries with a file of them.")
+    if question is not None and file is not None:
+        raise InvalidArgument("Give a question or --queries, not both.")
+    return [("", read_query_or_file(question))] if question else [*_read_lines(file or "")]
 
 
 def _print_answers(results: Iterable[Answers], form: str) -> None:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from betae.checks import check_choice
 from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
 from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split
+from betae.graph.integrity import find_fault
 from betae.graph.names import Names
-from betae.graph.sound import find_fault
 from betae.storage import (
     check_parts,
     read_arrays,

@@ -19,6 +19,7 @@ from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.formats import COLUMNS, Label, add_label, read_labels, read_table
 
 FileOrFraction = Path | str | float
+Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
 
 
 @dataclass
@@ -74,42 +75,15 @@ def read_triples(
         "test": [] if isinstance(test, float | int) else [Path(test)],
     }
     report = ReadReport()
-    found_labels: dict[str, Label] = {}
-    entity_names, relation_names = pl.Categories.random("entity"), pl.Categories.random("relation")
-    schema = {
-        "head": pl.Categorical(entity_names),
-        "relation": pl.Categorical(relation_names),
-        "tail": pl.Categorical(entity_names),
-    }
-    frames: dict[Split, list[pl.DataFrame]] = {
-        split: [pl.DataFrame(schema=schema)] for split in SPLITS
-    }
-    everything = [(split, file) for split in SPLITS for file in files[split]]
-    for number, (split, file) in enumerate(everything):
-        say(f"Reading {file}")
-        # Blank nodes of different files are different, though they may be written alike.
-        prefix = blank_node_prefix + (f"{number}." if len(everything) > 1 else "")
-        table = read_table(file, schema, blank_node_prefix=prefix)
-        frames[split].append(table.triples)
-        for name, label in table.labels.items():
-            add_label(found_labels, name, label)
-        report.read += len(table.triples)
-        report.literals_skipped += table.literals_skipped
-    texts = {name: label.text for name, label in found_labels.items()}
+    texts, codes, names = _read_files(files, blank_node_prefix, report, say)
     if labels is not None:
         texts |= read_labels(Path(labels))
 
     say("Numbering entities and relations")
-    codes: dict[Split, list[NDArray[np.uint32]]] = {}
-    for split in SPLITS:
-        joined = pl.concat(frames.pop(split))
-        codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
     entities, entity_ids = _number(
-        entity_names.to_series(), [codes[split][i] for split in SPLITS for i in (0, 2)]
+        names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
     )
-    relations, relation_ids = _number(
-        relation_names.to_series(), [codes[split][1] for split in SPLITS]
-    )
+    relations, relation_ids = _number(names["relation"], [codes[split][1] for split in SPLITS])
     packing = Packing.of(len(entities), len(relations))
     keys = {
         split: packing.pack(entity_ids[head], relation_ids[relation], entity_ids[tail])
@@ -127,6 +101,39 @@ def read_triples(
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
     report.labels_unused = len(texts.keys() - {*entities, *relations}) if texts else 0
     return Triples(entities, relations, splits, texts, report)
+
+
+def _read_files(
+    files: dict[Split, list[Path]],
+    blank_node_prefix: str,
+    report: ReadReport,
+    say: Callable[[str], None],
+) -> tuple[dict[str, str], dict[Split, Codes], dict[str, pl.Series]]:
+    """Return the labels in the files, the triples as polars' codes, and the names behind those."""
+    categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
+    entity, relation = (pl.Categorical(each) for each in categories.values())
+    schema = {"head": entity, "relation": relation, "tail": entity}
+    frames: dict[Split, list[pl.DataFrame]] = {
+        split: [pl.DataFrame(schema=schema)] for split in SPLITS
+    }
+    labels: dict[str, Label] = {}
+    everything = [(split, file) for split in SPLITS for file in files[split]]
+    for number, (split, file) in enumerate(everything):
+        say(f"Reading {file}")
+        # Blank nodes of different files are different, though they may be written alike.
+        prefix = blank_node_prefix + (f"{number}." if len(everything) > 1 else "")
+        table = read_table(file, schema, blank_node_prefix=prefix)
+        frames[split].append(table.triples)
+        for name, label in table.labels.items():
+            add_label(labels, name, label)
+        report.read += len(table.triples)
+        report.literals_skipped += table.literals_skipped
+    codes: dict[Split, Codes] = {}
+    for split in SPLITS:
+        joined = pl.concat(frames.pop(split))
+        codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
+    texts = {name: label.text for name, label in labels.items()}
+    return texts, codes, {kind: each.to_series() for kind, each in categories.items()}
 
 
 def _number(
