@@ -51,17 +51,16 @@ def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
     from betae.run import train
     from betae.training.config import TrainConfig
 
-    config = TrainConfig(  # less than half a minute on two cores
+    config = TrainConfig(  # about half a minute on two cores
         model=BetaConfig(dim=64, hidden=128),
         batch_size=256,
         candidates=512,
         normalisation=0.02,  # few dimensions, small distances
         size=0.02,
-        steps=600,
-        learning_rate=3e-3,  # high, and reached soon: there are few steps
-        warmup=50,
-        validate_every=200,
-        checkpoint_every=200,
+        steps=1000,
+        learning_rate=2e-3,
+        validate_every=250,
+        checkpoint_every=250,
         validation_queries=100,
     )
     if not (folder / "graph").exists():
