@@ -23,15 +23,20 @@ MODELS = {
     "GQE": VectorConfig(dim=32),
 }
 
-SETTINGS = {"batch_size": 256, "candidates": 512, "validation_queries": 50}
-SETTINGS |= {"learning_rate": 4e-3, "warmup": 50, "steps": 150}
-
 with tempfile.TemporaryDirectory() as folder:
     graph = world()
     queries = sample_queries(graph, {"1p": 100, "2p": 100, "2i": 100, "2u": 100}, "test")
     runs = []
     for name, model in MODELS.items():
-        config = TrainConfig(model=model, **SETTINGS)
+        config = TrainConfig(
+            model=model,
+            batch_size=256,
+            candidates=512,
+            learning_rate=4e-3,
+            warmup=50,
+            steps=150,
+            validation_queries=50,
+        )
         runs.append(train(graph, config, Path(folder) / name))
         results = runs[-1].evaluate(queries, empty_queries=0).structures
         print(name, "MRR %:", {key: round(each.metrics.mrr, 1) for key, each in results.items()})
