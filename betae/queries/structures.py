@@ -1,8 +1,8 @@
 """Structures: queries with placeholders, `_`, for entities and relations.
 
-A query is its structure filled with symbols, the ids of its entities and relations in the order in
-which a walk over the tree from the leaves up meets them. Many queries of one structure are then one
-matrix of symbols, (num_queries, num_symbols), with no Python object per query.
+A query is its structure filled with symbols: the ids of its entities and relations in the order in
+which a walk over the tree, from the leaves up, meets them. Many queries of one structure are then
+one matrix of symbols, (num_queries, num_symbols), with no Python object per query.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _id(name: str | int) -> int:
 
 
 def fill(structure: Query, symbols: Sequence[int]) -> Query:
-    """Put symbols into the placeholders of a structure; names that are fixed there stay."""
+    """Put symbols into the placeholders of a structure; names that are fixed in it stay."""
     left = iter(symbols)
 
     def filled(node: Query) -> Query:
