@@ -53,8 +53,10 @@ def _seen_form(
         if isinstance(node, Project):
             if int(node.relation) >= model.num_relations:
                 return None
-            before = form(node.operand) or known_answers(node.operand)
-            return before and Project(before, node.relation)
+            before = form(node.operand)
+            if before is None:
+                before = known_answers(node.operand)
+            return None if before is None else Project(before, node.relation)
         operands = [form(operand) for operand in node.operands]
         return None if None in operands else node.with_operands(*operands)  # type: ignore[arg-type]
 

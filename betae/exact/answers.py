@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +64,11 @@ def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -
     """Return the answers of queries of one structure, given by their symbols (n, num_symbols)."""
     from betae.exact import kernels
 
-    return Ragged.concatenate(
-        _in_chunks(adjacency, structure, symbols, lambda *task: Ragged(*kernels.answer_rows(*task)))
-    )
+    def run(*arguments: Any) -> Ragged:
+        return Ragged(*kernels.answer_rows(*arguments))
+
+    tables = _in_chunks(adjacency, structure, symbols, run)
+    return tables[0] if len(tables) == 1 else Ragged.concatenate(tables)
 
 
 def count_answers(adjacency: Adjacency, structure: Query, symbols: Ids) -> NDArray[np.int64]:
@@ -109,15 +111,16 @@ def check_symbols(structure: Query, symbols: Ids, num_entities: int) -> None:
             f"The symbols are of shape {symbols.shape}; this structure takes (n, {num_symbols})."
         )
     limits = limits_of(columns.structure, num_entities, MAX_ID)
-    of_placeholders = iter(symbols.T)
-    for name, limit in zip(columns.names, limits.tolist(), strict=True):
-        ids = np.array([name]) if name >= 0 else next(of_placeholders)
-        if not len(ids) or (ids.min() >= 0 and ids.max() < limit):
-            continue
-        row = int(np.argmax((ids < 0) | (ids >= limit)))
-        where = "The structure" if name >= 0 else f"Row {row} of the symbols"
-        kind = "entity" if limit == num_entities else "relation"
-        raise InvalidArgument(f"{where} has the {kind} {ids[row]}; ids are 0 to {limit - 1:,}.")
+    all_ids = columns.expand(symbols)
+    if not len(symbols) or (all_ids.min(initial=0) >= 0 and (all_ids.max(axis=0) < limits).all()):
+        return
+    is_wrong = (all_ids < 0) | (all_ids >= limits)
+    row, column = np.argwhere(is_wrong)[0].tolist()
+    where = f"Row {row} of the symbols" if columns.names[column] < 0 else "The structure"
+    kind = "entity" if limits[column] == num_entities else "relation"
+    raise InvalidArgument(
+        f"{where} has the {kind} {all_ids[row, column]}; ids are 0 to {limits[column] - 1:,}."
+    )
 
 
 def refuted(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -> Ids:

@@ -1,4 +1,4 @@
-"""How many edges an answer lacks: the fewest missing ones among all its derivations.
+"""How many edges an answer lacks: the fewest that are missing among all its derivations.
 
 A hard answer needs at least one edge that the smaller graph does not have (unless a complement
 stands within a complement). How many it needs says how hard it is: a derivation gives every
@@ -31,8 +31,8 @@ from betae.queries.ast import Entity, Not, Or, Project, Query
 from betae.queries.rewrite import to_dnf
 from betae.queries.structures import columns_of, fill
 
-ABSENT = 255  # the cost of what is no member
-AT_ONCE = 256  # queries that a thread takes
+ABSENT = 255  # the cost of an entity that is not in the set
+AT_ONCE = 256  # queries that a thread takes at a time
 
 
 def normal_form(structure: Query) -> Query:
@@ -69,7 +69,7 @@ def missing_edges(
     _check_answers(answers, len(symbols), num_entities)
     is_missing, edges = _is_missing(smaller, larger), AdjacencyArrays.of(larger)
     symbols = columns_of(structure).expand(symbols)
-    # In normal form complements are of conjuncts only, so that none hides a cost.
+    # In normal form only single conjuncts are complemented, so that no complement hides a cost.
     program = compile_program(normal_form(structure))
     costs = np.empty(len(answers.values), dtype=np.int64)
 
@@ -97,7 +97,7 @@ def _check_answers(answers: Ragged, num_queries: int, num_entities: int) -> None
 
 
 def _is_missing(smaller: Adjacency, larger: Adjacency) -> NDArray[np.bool_]:
-    """Mark the edges of the larger graph that the smaller has not."""
+    """Mark the edges of the larger graph that the smaller one lacks."""
     num_entities = len(larger.head_offsets) - 1
     num_relations = int(larger.relations.max(initial=0)) + 1
 

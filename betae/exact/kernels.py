@@ -9,6 +9,7 @@ Nothing here checks that ids are in range: `answers.check_symbols` does.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,7 @@ class Scratch(NamedTuple):
         )
 
 
+@lru_cache(maxsize=4096)
 def compile_program(structure: Query) -> Ids:
     """Turn a structure into its postfix program, (num_steps, 2)."""
     steps: list[tuple[int, int]] = []

@@ -32,8 +32,9 @@ MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 pe
 class Query:
     """A node of the tree; its operators build larger trees."""
 
+    operands: tuple[Query, ...]  # the sub-queries of this node
     depth: int  # the most operators on a path from this node to a leaf
-    _own: tuple[type[Query], Name | None]  # the node without its operands
+    _name: Name | None  # the entity or the relation
     _hash: int
 
     # With __getitem__ alone, Python would take a query for an endless sequence.
@@ -48,9 +49,9 @@ class Query:
             one, two = waiting.pop()
             if one is two:
                 continue
-            if one._hash != two._hash or one._own != two._own:
+            if one._hash != two._hash or type(one) is not type(two):
                 return False
-            if len(one.operands) != len(two.operands):
+            if one._name != two._name or len(one.operands) != len(two.operands):
                 return False
             waiting.extend(zip(one.operands, two.operands, strict=True))
         return True
@@ -60,8 +61,8 @@ class Query:
 
     def __reduce__(self) -> tuple[type[Query], tuple[Any, ...]]:
         """Pickle what the node is made from: hashes differ from process to process."""
-        name = self._own[1]
-        return type(self), (*self.operands, *([] if name is None else [name]))
+        names = () if self._name is None else (self._name,)
+        return type(self), (*self.operands, *names)
 
     def __deepcopy__(self, memo: Any) -> Query:
         return self  # it cannot change
@@ -86,11 +87,6 @@ class Query:
         from betae.queries.syntax import to_text
 
         return to_text(self)
-
-    @property
-    def operands(self) -> tuple[Query, ...]:
-        """The sub-queries of this node."""
-        return ()
 
     def with_operands(self, *operands: Query) -> Query:
         """Return this node over other sub-queries."""
@@ -124,11 +120,6 @@ class Project(Query):
 
     __str__ = Query.__str__
 
-    @property
-    def operands(self) -> tuple[Query, ...]:
-        """The one operand."""
-        return (self.operand,)
-
     def with_operands(self, *operands: Query) -> Project:
         """Return the same step from another operand."""
         (operand,) = operands
@@ -145,11 +136,6 @@ class Not(Query):
         _complete(self, None, self.operand)
 
     __str__ = Query.__str__
-
-    @property
-    def operands(self) -> tuple[Query, ...]:
-        """The one operand."""
-        return (self.operand,)
 
     def with_operands(self, *operands: Query) -> Not:
         """Return the complement of another operand."""
@@ -180,11 +166,6 @@ class _Nary(Query):
 
     __str__ = Query.__str__
 
-    @property
-    def operands(self) -> tuple[Query, ...]:
-        """The two or more operands."""
-        return self.parts
-
     def with_operands(self, *operands: Query) -> Query:
         """Return the same node over other operands; over a single one, that operand itself."""
         return type(self)(*operands) if len(operands) > 1 else operands[0]
@@ -200,8 +181,8 @@ class Or(_Nary):
 
 def _checked_name(name: Any, kind: str) -> Name:
     """Return a name as a plain str or int; NumPy's integers are ids too."""
-    if type(name) is str:
-        return name
+    if type(name) is str or (type(name) is int and 0 <= name <= MAX_ID):
+        return name  # almost always
     if isinstance(name, str):
         return str(name)
     if isinstance(name, int | np.integer) and not isinstance(name, bool) and 0 <= name <= MAX_ID:
@@ -213,20 +194,23 @@ def _checked_name(name: Any, kind: str) -> Name:
 
 def _complete(node: Query, name: Name | None, *operands: Any) -> None:
     """Set what a new node keeps about itself; raise if an operand is no query, or too deep."""
-    depth, hashes = 0, []
+    depth, hashes = 0, [hash(type(node)), hash(name)]
     for operand in operands:
         if not isinstance(operand, Query):
             raise InvalidArgument(
                 f"{type(node).__name__} takes queries, not {operand!r}: write Entity(name) or "
                 "parse(text)."
             )
-        depth = max(depth, operand.depth + 1)
+        if operand.depth >= depth:
+            depth = operand.depth + 1
         hashes.append(operand._hash)
     if depth > MAX_DEPTH:
         raise too_deep()
-    own = (type(node), name)
-    # Past the frozen dataclass's own __setattr__.
-    node.__dict__.update(depth=depth, _own=own, _hash=hash((own, *hashes)))
+    attributes = node.__dict__  # past the frozen dataclass's __setattr__
+    attributes["operands"] = operands
+    attributes["depth"] = depth
+    attributes["_name"] = name
+    attributes["_hash"] = hash(tuple(hashes))
 
 
 def too_deep() -> UnsupportedQuery:
@@ -248,7 +232,10 @@ def inverse(relation: Name) -> Name:
 
 def rebuild(query: Query, change: Callable[[Query], Query]) -> Query:
     """Apply `change` to every node, from the leaves up."""
-    return change(query.with_operands(*map(rebuild, query.operands, repeat(change))))
+    if not query.operands:
+        return change(query)
+    operands = tuple(map(rebuild, query.operands, repeat(change)))
+    return change(query if operands == query.operands else query.with_operands(*operands))
 
 
 def nodes(query: Query) -> Iterator[Query]:

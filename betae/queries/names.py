@@ -8,7 +8,9 @@ from betae.queries.ast import PLACEHOLDER, Entity, Project, Query, rebuild
 
 
 def resolve(query: Query, graph: KnowledgeGraph) -> Query:
-    """Replace every name by its id; ids already there are checked, placeholders stay."""
+    """Replace every name by its id; check the ids that are already there; keep placeholders."""
+
+    num_entities, num_relations = graph.num_entities, graph.num_relations
 
     def to_ids(node: Query) -> Query:
         if isinstance(node, Entity):
@@ -16,15 +18,15 @@ def resolve(query: Query, graph: KnowledgeGraph) -> Query:
                 return node
             if isinstance(node.name, str):
                 return Entity(graph.entity_id(node.name))
-            if not 0 <= node.name < graph.num_entities:
-                raise UnknownEntity(f"#{node.name}", [f"#0 to #{graph.num_entities - 1}"])
+            if node.name >= num_entities:
+                raise UnknownEntity(f"#{node.name}", [f"#0 to #{num_entities - 1}"])
         elif isinstance(node, Project):
             if node.relation == PLACEHOLDER:
                 return node
             if isinstance(node.relation, str):
                 return Project(node.operand, graph.relation_id(node.relation))
-            if not 0 <= node.relation < graph.num_relations:
-                raise UnknownRelation(f"#{node.relation}", [f"#0 to #{graph.num_relations - 1}"])
+            if node.relation >= num_relations:
+                raise UnknownRelation(f"#{node.relation}", [f"#0 to #{num_relations - 1}"])
         return node
 
     return rebuild(query, to_ids)

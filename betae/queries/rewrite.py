@@ -42,8 +42,8 @@ def to_de_morgan(query: Query) -> Query:
 def dnf_branches(query: Query, max_branches: int = MAX_BRANCHES) -> tuple[Query, ...]:
     """Return union-free queries whose answers together are those of `query`.
 
-    In each, complements stand only before a projection or an entity. Refuses, before doing any
-    work, a query of more than `max_branches` branches.
+    In each, the operand of a complement is a projection or an entity. A query of more than
+    `max_branches` branches is refused before any work is done.
     """
     needed = num_branches(query)
     if needed > max_branches:
@@ -135,16 +135,15 @@ def num_branches(query: Query) -> int:
 
 
 def explain_negation(query: Query) -> str:
-    """Return what a query means that is only a complement, or nothing."""
-    from betae.queries.rewrite import dnf_branches
+    """Say what it means that a branch of a query consists of complements only; else, nothing."""
 
-    def only_negation(branch: Query) -> bool:
+    def is_only_negation(branch: Query) -> bool:
         parts = branch.operands if isinstance(branch, And) else (branch,)
         return all(isinstance(part, Not) for part in parts)
 
-    if not any(only_negation(branch) for branch in dnf_branches(query)):
+    if not any(map(is_only_negation, dnf_branches(query))):
         return ""
     return (
-        "The query names nothing that the answers are, only what they are not: every other entity "
-        "of the graph is an answer, of whatever kind."
+        "The query says only what the answers are not, so every other entity of the graph, of "
+        "whatever kind, is an answer."
     )

@@ -1,13 +1,13 @@
 """Structures: queries with placeholders, `_`, for entities and relations.
 
-A query is its structure filled with symbols, the ids of its entities and relations in the order in
-which a walk over the tree from the leaves up meets them. Many queries of one structure are then one
-matrix of symbols, (num_queries, num_symbols), with no Python object per query.
+A query is its structure filled with symbols: the ids of its entities and relations in the order in
+which a walk over the tree, from the leaves up, meets them. Many queries of one structure are then
+one matrix of symbols, (num_queries, num_symbols), with no Python object per query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
@@ -31,7 +31,8 @@ from betae.queries.ast import (
     too_deep,
 )
 
-_1p = Entity(PLACEHOLDER)[PLACEHOLDER]
+ANY = Entity(PLACEHOLDER)
+_1p = ANY[PLACEHOLDER]
 _2p = _1p[PLACEHOLDER]
 
 STRUCTURES: dict[str, Query] = {  # the paper's names: p projection, i intersection, n, u
@@ -64,17 +65,22 @@ def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
     symbols: list[int] = []
 
     def strip(node: Query) -> Query:
-        operands = list(map(strip, node.operands))
         if isinstance(node, Entity):
             symbols.append(_id(node.name))
-            return Entity(PLACEHOLDER)
+            return ANY
+        operands = tuple(map(strip, node.operands))
         if isinstance(node, Project):
             symbols.append(_id(node.relation))
-            return Project(operands[0], PLACEHOLDER)
-        return node.with_operands(*operands)
+        return _stripped(node.__class__, operands)  # type: ignore[arg-type]
 
     structure = strip(query)
     return structure, tuple(symbols)
+
+
+@lru_cache(maxsize=4096)  # many queries have few structures
+def _stripped(kind: Callable[..., Query], operands: tuple[Query, ...]) -> Query:
+    """Return a node over these operands; a step is along a placeholder."""
+    return Project(operands[0], PLACEHOLDER) if kind is Project else kind(*operands)
 
 
 def _id(name: str | int) -> int:
@@ -84,7 +90,7 @@ def _id(name: str | int) -> int:
 
 
 def fill(structure: Query, symbols: Sequence[int]) -> Query:
-    """Put symbols into the placeholders of a structure; names that are fixed there stay."""
+    """Put symbols into the placeholders of a structure; names that are fixed in it stay."""
     left = iter(symbols)
 
     def filled(node: Query) -> Query:
@@ -117,19 +123,19 @@ def columns_of(structure: Query) -> Columns:
     """Return the columns of a structure in which some names may be fixed."""
     names: list[int] = []
 
-    def to_placeholder(node: Query) -> Query:
+    def strip(node: Query) -> Query:
         match node:
             case Entity(name):
                 names.append(-1 if name == PLACEHOLDER else _id(name))
-                return Entity(PLACEHOLDER)
-            case Project(operand, name):
+                return ANY
+            case Project(_, name):
                 names.append(-1 if name == PLACEHOLDER else _id(name))
-                return Project(operand, PLACEHOLDER)
-        return node
+        return _stripped(node.__class__, node.operands)  # type: ignore[arg-type]
 
-    return Columns(rebuild(structure, to_placeholder), tuple(names))
+    return Columns(rebuild(structure, strip), tuple(names))
 
 
+@lru_cache(maxsize=4096)
 def limits_of(structure: Query, num_entities: int, num_relations: int) -> Ids:
     """Return the number of ids to choose from for each symbol of a structure, (num_symbols,)."""
     limits = [

@@ -1,9 +1,10 @@
-"""Exact answers: the compiled batches against the obvious version, sets, and the release's own.
+"""Exact answers, single and in batches, against Python sets and the release's own answers.
 
-The obvious version, `answers`, is tested against two other engines in queries/test_oracle.py.
+queries/test_oracle.py tests them against a SPARQL engine as well.
 """
 
 import pickle
+import re
 from itertools import islice
 
 import numpy as np
@@ -14,15 +15,23 @@ from hypothesis import strategies as st
 import betae
 from betae.datasets.release import read_release
 from betae.datasets.release_queries import read_release_queries
-from betae.errors import BetaeError, UnknownEntity, UnknownRelation
-from betae.exact.answers import answers, answers_batch, answers_of_structure, refuted
+from betae.errors import BetaeError, InvalidArgument, UnknownEntity, UnknownRelation
+from betae.exact.answers import (
+    answers,
+    answers_batch,
+    answers_of_structure,
+    count_answers,
+    refuted,
+)
+from betae.exact.derivations import missing_edges
 from betae.graph.edges import EDGES
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.ragged import Ragged
 from betae.graph.triples import Triples
 from betae.queries.ast import Entity, Not, Project
 from betae.queries.structures import STRUCTURES, fill, from_tuple, name_of, num_symbols
 from betae.querysets.query_set import SET_EDGES
-from tests.queries.oracle import slow_answers
+from tests.queries.oracle import slow_answers, slow_refuted
 from tests.queries.strategies import edge_choices, examples, graphs, trees
 
 
@@ -80,7 +89,7 @@ def test_large_sets(seed, data):
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_many_rows_on_many_threads(name, world, monkeypatch):
-    """Several chunks of every structure, on all edges of each edges."""
+    """Several chunks of every structure, on each choice of edges."""
     monkeypatch.setattr("betae.exact.answers.CHUNK", 40)
     queries = [query for query, _, _ in betae.sample_queries(world, {name: 150}, workers=2)]
     for edges in EDGES:
@@ -159,7 +168,7 @@ def test_complements(query, toy_graph):
         assert sorted(rows[3] + expected) == list(range(toy_graph.num_entities))
 
 
-def test_views_differ(toy_graph):
+def test_the_edges_that_count_differ(toy_graph):
     query = Entity("Lima")["~lives_in"] | Entity("dan")["~friend"]
     names = {
         edges: {toy_graph.entities[entity] for entity in answers(toy_graph, query, edges)}
@@ -229,6 +238,97 @@ def test_the_two_ends_of_an_edge(world):
         rows = answers_batch(world, queries)
         assert all(edge[column] in row for edge, row in zip(edges, rows, strict=True))
         assert lists(rows) == one_by_one(world, queries)
+
+
+# ---- questions as text, and what is refused -----------------------------------------------------
+
+TEXTS = ["?X . parent(ann, ?X)", "PREFIX : <> SELECT ?x { :ann :parent ?x }"]
+
+
+def test_questions_as_text(toy_graph):
+    expected = answers(toy_graph, Entity("ann")["parent"]).tolist()
+    assert expected
+    assert [answers(toy_graph, text).tolist() for text in TEXTS] == [expected] * 2
+    assert lists(answers_batch(toy_graph, [*TEXTS, Entity("ann")["parent"]])) == [expected] * 3
+    assert refuted(toy_graph, "?X . !parent(ann, ?X)").tolist() == expected
+
+
+def test_text_is_never_read_from_disk(toy_graph, write):
+    file = str(write("query", TEXTS[0]))
+    for ask in (lambda: answers(toy_graph, file), lambda: answers_batch(toy_graph, [file])):
+        with pytest.raises(InvalidArgument, match="not a query"):
+            ask()
+
+
+def test_a_batch_is_a_list(toy_graph):
+    for query in (TEXTS[0], Entity("ann")):
+        with pytest.raises(InvalidArgument, match="a list of queries"):
+            answers_batch(toy_graph, query)
+    with pytest.raises(InvalidArgument, match="None is no query"):
+        answers_batch(toy_graph, [None])
+
+
+@pytest.mark.parametrize("edges", ["valid", "test", "", None, ["all"]])
+def test_edges_that_do_not_exist(edges, toy_graph):
+    for ask in (
+        lambda: answers(toy_graph, Entity("ann"), edges),
+        lambda: answers_batch(toy_graph, [], edges),
+        lambda: refuted(toy_graph, Entity("ann"), edges),
+    ):
+        with pytest.raises(InvalidArgument, match=r"train, train\+valid, all"):
+            ask()
+
+
+# ---- symbols ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_counts_are_the_lengths_of_the_answers(name, world):
+    symbols = betae.sample_queries(world, {name: 300}).blocks[name].symbols
+    adjacency = world.adjacency("all")
+    counts = count_answers(adjacency, STRUCTURES[name], symbols)
+    expected = answers_of_structure(adjacency, STRUCTURES[name], symbols).lengths
+    assert counts.dtype == np.int64
+    assert np.array_equal(counts, expected)
+    assert len(np.unique(counts)) > 1
+    assert len(count_answers(adjacency, STRUCTURES[name], symbols[:0])) == 0
+
+
+BAD_SYMBOLS = {
+    "entity beyond": (STRUCTURES["1p"], [12, 0], "Row 1 of the symbols has the entity 12"),
+    "entity far beyond": (STRUCTURES["1p"], [2**31 - 1, 0], "the entity 2147483647"),
+    "negative entity": (STRUCTURES["2p"], [-1, 0, 0], "the entity -1; ids are 0 to 11"),
+    "negative relation": (STRUCTURES["2p"], [0, 0, -3], "Row 1 of the symbols has the relation -3"),
+    "fixed entity": (Entity(12)["_"], [0], "The structure has the entity 12"),
+    "too few": (STRUCTURES["2i"], [0, 0], "takes (n, 4)"),
+    "too many": (STRUCTURES["1p"], [0, 0, 0], "takes (n, 2)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SYMBOLS)
+def test_ids_are_checked_before_compiled_loops_use_them(name, toy_graph):
+    structure, row, message = BAD_SYMBOLS[name]
+    symbols = np.array([[0] * len(row), row], dtype=np.int32)
+    adjacency, none = toy_graph.adjacency("all"), Ragged.from_rows([[], []])
+    for use in (
+        lambda: answers_of_structure(adjacency, structure, symbols),
+        lambda: count_answers(adjacency, structure, symbols),
+        lambda: missing_edges(adjacency, adjacency, structure, symbols, none),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape(message)):
+            use()
+
+
+def test_a_relation_beyond_those_with_edges_has_no_answers(toy_graph):
+    symbols = np.array([[0, 8], [0, 1000]], dtype=np.int32)
+    assert count_answers(toy_graph.adjacency(), STRUCTURES["1p"], symbols).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("rows", "message"), [([[12]], "answer 12"), ([[0], [1]], "2 rows")])
+def test_answers_are_checked_too(rows, message, toy_graph):
+    adjacency, symbols = toy_graph.adjacency(), np.array([[0, 0]], dtype=np.int32)
+    with pytest.raises(InvalidArgument, match=message):
+        missing_edges(adjacency, adjacency, STRUCTURES["1p"], symbols, Ragged.from_rows(rows))
 
 
 # ---- the answers that came with the papers ------------------------------------------------------
@@ -328,6 +428,14 @@ def test_what_is_refuted_is_no_answer_on_any_larger_graph(data):
     ruled_out = set(refuted(graph, query, "train").tolist())
     for edges in EDGES:
         assert not ruled_out & slow_answers(graph, query, edges)
+
+
+@examples(150)
+@given(st.data())
+def test_refuted_against_sets(data):
+    graph, edges = data.draw(graphs()), data.draw(edge_choices)
+    query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
+    assert refuted(graph, query, edges).tolist() == sorted(slow_refuted(graph, query, edges))
 
 
 def test_a_negated_fact_refutes_and_a_missing_edge_does_not(world):

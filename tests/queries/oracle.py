@@ -46,6 +46,30 @@ def slow_answers(graph, query, edges="train"):
     return walk(resolve(query, graph))
 
 
+def slow_refuted(graph, query, edges="train"):
+    """Return what no larger graph can make an answer: the complement of what may be one."""
+    everything = set(range(graph.num_entities))
+    triples = edges_of(graph, edges)
+
+    def bounds(node):
+        """Return what is in the set whatever edges are added, and what may be in it."""
+        inner = [bounds(operand) for operand in node.operands]
+        match node:
+            case Entity(entity):
+                return {entity}, {entity}
+            case Project(_, relation):
+                directed = triples if relation % 2 == 0 else {(t, r, h) for h, r, t in triples}
+                heads = inner[0][0]
+                return {t for h, r, t in directed if r == relation // 2 and h in heads}, everything
+            case Not():
+                least, most = inner[0]
+                return everything - most, everything - least
+        combine = set.union if isinstance(node, Or) else set.intersection
+        return tuple(combine(*sets) for sets in zip(*inner, strict=True))
+
+    return everything - bounds(resolve(query, graph))[1]
+
+
 # ---- pyoxigraph -------------------------------------------------------------------------------
 
 
