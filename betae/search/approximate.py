@@ -46,7 +46,7 @@ FILE = "index.faiss"
 GOOD_RECALL = 0.95  # warn below this
 WANTED_RECALL = 0.97  # raise the effort up to this
 AT_LEAST = 100  # candidates of a query
-LSH_BITS = 2048
+LSH_BITS = 2048  # at most; no more than there are entities
 
 
 @dataclass
@@ -188,7 +188,8 @@ def _build(
             halves = np.einsum("ij,ij->i", vectors, vectors)[:, None] / 2
             vectors = np.concatenate([vectors, -halves], axis=1)
         vectors = _hashable(vectors)
-        inner = faiss.IndexLSH(vectors.shape[1], LSH_BITS)
+        # Making the random projections takes time cubic in the bits: seconds for 2,048.
+        inner = faiss.IndexLSH(vectors.shape[1], min(LSH_BITS, max(64, len(vectors))))
     inner.add(vectors)
     return inner, mean
 

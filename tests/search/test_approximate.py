@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import time
 from functools import partial
 
 import faiss
@@ -186,6 +187,17 @@ def test_the_effort_ends_where_everything_is_searched(kind, most, monkeypatch):
     model = clustered("betae", 600)
     index = build_index(model, model.table(), embed(model, random_branches(model, 12)), kind=kind)
     assert (index.effort, index.recall) == (most, 1.0)
+
+
+def test_a_small_graph_has_no_more_bits_than_entities(monkeypatch):
+    monkeypatch.setattr(betae.search.approximate, "LSH_BITS", 2048)
+    model = clustered("betae", 239)
+    queries = embed(model, random_branches(model, 60))
+    start = time.process_time()
+    index = build_index(model, model.table(), queries, kind="lsh")
+    assert time.process_time() - start < 10
+    assert index.inner.nbits == 239
+    assert index.recall >= WANTED_RECALL
 
 
 def test_a_query_for_which_too_few_are_found_ends_in_nothing():
