@@ -244,7 +244,7 @@ def test_what_is_new_is_said(made, question, name, can_say):
         ("?X . hates(e1, ?X)", "no relation 'hates'"),
         ("?X . r0(e1, ?X", "^"),
         ("?X . r0(_, ?X)", "'_'"),
-        ("e1", "neither a query nor a file"),
+        ("e1", "is not a query"),
     ],
 )
 def test_a_bad_question_is_named_by_file_and_line(made, write, bad, message):
