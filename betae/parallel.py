@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from threading import local
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -146,6 +146,9 @@ def is_one_of_several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+_groups = count()  # that this process has joined
+
+
 @contextmanager
 def joined(advice: str) -> Iterator[None]:
     """Join the processes that torchrun started, if it did, and leave them at the end.
@@ -154,13 +157,20 @@ def joined(advice: str) -> Iterator[None]:
     """
     import torch
     import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     if not is_one_of_several() or dist.is_initialized():
         yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    # Each group has keys of its own: in those of an earlier one, a process that comes first would
+    # find the addresses of the others as they were then, and wait for them forever.
+    store, number, size = next(rendezvous("env://"))
+    store = PrefixStore(f"betae/{next(_groups)}", store)
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=number, world_size=size)
     try:
         yield
         dist.barrier()  # leave together: the first one writes longer than the others

@@ -17,11 +17,7 @@ from betae import (
     write_report,
 )
 
-MODELS = {
-    "BetaE": BetaConfig(dim=32),
-    "Query2Box": BoxConfig(dim=32),
-    "GQE": VectorConfig(dim=32),
-}
+MODELS = {"BetaE": BetaConfig(dim=32), "Query2Box": BoxConfig(dim=32), "GQE": VectorConfig(dim=32)}
 
 with tempfile.TemporaryDirectory() as folder:
     graph = world()
@@ -33,7 +29,6 @@ with tempfile.TemporaryDirectory() as folder:
             batch_size=256,
             candidates=512,
             learning_rate=4e-3,
-            warmup=50,
             steps=150,
             validation_queries=50,
         )

@@ -301,7 +301,11 @@ def talk(out):
     """Say everything there is to say, write what was heard; then the second dies."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the other one: not too early
     me = int(os.environ["RANK"])
-    heard = {"before": [parallel.process_number(), parallel.num_processes()]}
+    heard = {"before": [parallel.process_number(), parallel.num_processes()], "groups": []}
+    for number in range(20):
+        with parallel.joined(ADVICE):
+            heard["groups"].append(float(parallel.sum_over_processes(torch.tensor(1.0 + number))))
+        time.sleep(0.02 if me == number % 2 else 0)  # each comes first to every other one
     try:
         with parallel.joined(ADVICE):
             heard["rank"], heard["size"] = parallel.process_number(), parallel.num_processes()
@@ -351,6 +355,13 @@ def heard(two):
     files = [out / "0.json", out / "1.json"]
     assert all(file.is_file() for file in files), done.stderr[-2000:]
     return [json.loads(file.read_text()) for file in files]
+
+
+def test_two_may_join_and_leave_many_times(two):
+    out, done = two
+    for rank in range(2):
+        heard = json.loads((out / f"{rank}.json").read_text())
+        assert heard["groups"] == [2.0 + 2 * number for number in range(20)], done.stderr
 
 
 def test_two_know_their_numbers(heard):

@@ -7,6 +7,7 @@ import torch
 
 from betae import KnowledgeGraph, Run, read_triples, sample_queries, train
 from betae.errors import InvalidArgument, StoreError
+from betae.graph.append import append_triples
 from betae.models.execute import score_queries
 from betae.queries.ast import Entity
 from betae.run import typical_queries
@@ -152,7 +153,7 @@ def test_a_graph_that_has_moved(folder, test_queries):
 
 def test_a_graph_that_has_grown_answers_but_is_not_evaluated(folder, test_queries, write):
     graph = KnowledgeGraph.open(folder / "graph")
-    graph = graph.extended(read_triples(write("more.tsv", "e1\tr0\tnew\n")))
+    graph = append_triples(graph, read_triples(write("more.tsv", "e1\tr0\tnew\n")))
     graph.save(folder / "graph", overwrite=True)
     run = Run.open(folder / "run")
     assert run.graph.num_entities == 31

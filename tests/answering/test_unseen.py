@@ -186,7 +186,8 @@ def made(tmp_path, before, graph):
 
 
 def test_probabilities_are_first_fitted_on_the_grown_graph(made, before, graph):
-    queries = sample_queries(graph, dict.fromkeys((*EPFO, *NEGATION), 5), "valid", seed=2)
+    counts = dict.fromkeys((*EPFO, *NEGATION), 5)
+    queries = sample_queries(graph, counts, "valid", purpose="calibration")
     within = queries.within(before.num_entities, before.num_relations)
     assert 0 < len(within) < len(queries)  # else there was nothing to leave out
     first = Run.open(made).answerer()

@@ -10,7 +10,7 @@ import torch
 
 from betae import KnowledgeGraph, Triples, sample_queries
 from betae.datasets.release_queries import open_queries, write_release_queries
-from betae.errors import BetaeError, InvalidArgument
+from betae.errors import BetaeError, TripleError
 from betae.evaluation import uncertainty
 from betae.querysets import sampler
 from betae.querysets.query_set import QuerySet
@@ -253,7 +253,7 @@ def test_a_release_of_another_graph(folder, answers):
     path = folder / "release" / f"test-{answers}-answers.pkl"
     content = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps({query: {30, *ids} for query, ids in content.items()}))
-    with pytest.raises(InvalidArgument, match="30"):
+    with pytest.raises(TripleError, match="the answer 30"):
         open_queries(KnowledgeGraph.open(folder / "graph"), folder / "release")
 
 
@@ -267,8 +267,8 @@ def test_a_release_with_queries_of_another_graph(folder, query):
     for name, content in contents.items():
         (folder / "release" / f"test-{name}.pkl").write_bytes(pickle.dumps(content))
     result = evaluate(folder / "betae", "--queries", folder / "release")
-    assert isinstance(result.exception, InvalidArgument)
-    assert f"There is no {'entity 30' if query[0] else 'relation 6'}" in str(result.exception)
+    assert isinstance(result.exception, TripleError)
+    assert f"has {'30 for an entity' if query[0] else '6 for a relation'}" in str(result.exception)
 
 
 # ---- report -----------------------------------------------------------------------------------

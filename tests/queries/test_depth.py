@@ -13,7 +13,7 @@ from betae.cli.show import draw_tree, with_exact_answers
 from betae.errors import UnsupportedQuery
 from betae.exact.answers import answers, answers_batch, refuted
 from betae.exact.derivations import num_edges
-from betae.models.execute import plans
+from betae.models.plan import plans
 from betae.queries import formula
 from betae.queries.ast import MAX_DEPTH, Entity, nodes
 from betae.queries.names import resolve, unresolve
