@@ -186,18 +186,21 @@ def sample_empty(
 ) -> QueryBlock:
     """Sample queries without an answer on `edges`: entities and relations uniformly at random.
 
-    The block holds fewer than `count` if a hundred times as many samples do not give them. Each
-    choice of edges has its own random stream: training uses another one than evaluation.
+    The block holds fewer than `count` if a hundred times as many samples do not give them, or if
+    the last five times as many gave no new one. Each choice of edges has its own random stream:
+    training uses another one than evaluation.
     """
     structure = read_structure(name, graph)
     random = random_stream(seed, "empty queries", edges, str(structure))
     limits = limits_of(structure, graph.num_entities, graph.num_relations)
-    found = np.empty((0, len(limits)), dtype=np.int32)
+    found, rounds_in_vain = np.empty((0, len(limits)), dtype=np.int32), 0
     for _ in range(100):
         sampled = random.integers(limits, size=(count, len(limits)), dtype=np.int32)
         is_empty = count_answers(graph.adjacency(edges), structure, sampled) == 0
+        before = len(found)
         found = np.unique(np.concatenate([found, sampled[is_empty]]), axis=0)
-        if len(found) >= count:
+        rounds_in_vain = 0 if len(found) > before else rounds_in_vain + 1
+        if len(found) >= count or rounds_in_vain == 5:
             break
     return _block(structure, random.permutation(found)[:count])
 

@@ -13,7 +13,7 @@ from betae.training.streams import open_streams
 from tests.training.helpers import small_config
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(graph):
     config = small_config(empty=0.25)
     streams = open_streams(graph, None, config)
