@@ -89,7 +89,7 @@ def map_ahead(
     try:
         for item in items:
             ahead.append(_pool(os.getpid()).submit(function, item))
-            if len(ahead) == at_once:
+            if len(ahead) > at_once:  # one in reserve: no thread waits for who takes the results
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
