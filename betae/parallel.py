@@ -79,7 +79,8 @@ def map_ahead(
 ) -> Iterator[Result]:
     """Yield `function(item)` of every item, in order, while the next few are made ahead.
 
-    `at_once` threads work at a time [`num_threads()`]. There may be no end of items.
+    `at_once` items [`num_threads()`] are made ahead while the caller uses one. There may be no end
+    of items.
     """
     at_once = at_once or num_threads()
     if at_once == 1 or _is_in_pool():
@@ -89,7 +90,7 @@ def map_ahead(
     try:
         for item in items:
             ahead.append(_pool(os.getpid()).submit(function, item))
-            if len(ahead) > at_once:  # one in reserve: no thread waits for who takes the results
+            if len(ahead) > at_once:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

@@ -74,7 +74,7 @@ def test_no_more_than_asked_for_work_ahead():
     results = parallel.map_ahead(lambda number: begun.append(number) or number, count(), at_once=2)
     assert next(results) == 0
     time.sleep(0.05)
-    assert len(begun) <= 2
+    assert len(begun) <= 3  # the one that was taken, and two ahead
     results.close()
     assert sorted(begun) == list(range(len(begun)))
 
