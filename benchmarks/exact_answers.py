@@ -3,7 +3,7 @@
 python benchmarks/exact_answers.py FB15K237 [--queries 2000] [--repeat 3]
 
 FB15K237 is a folder in the BetaE release layout. Queries of the paper's 10 training structures are
-drawn from it; both sides answer the same ones on the training graph, and the answers are compared.
+sampled from it; both sides answer the same ones on the training graph, and the answers are compared.
 """
 
 import argparse
@@ -62,12 +62,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     graph = KnowledgeGraph.from_triples(read_release(options.folder))
-    drawn = sample_queries(graph, dict.fromkeys(TRAINING, options.queries))
+    sampled = sample_queries(graph, dict.fromkeys(TRAINING, options.queries))
     adjacency, traversal = graph.adjacency("train"), SetTraversal(graph)
     ratios = []
     for _ in range(options.repeat):
         totals = {"sets": 0.0, "batched": 0.0}
-        for name, block in drawn.blocks.items():
+        for name, block in sampled.blocks.items():
             queries = [block.query(row) for row in range(len(block))]
             start = time.perf_counter()
             slow = [traversal.answers(query) for query in queries]
@@ -82,7 +82,7 @@ def main() -> None:
                 f"{len(block) / (end - middle):11,.0f}/s batched"
             )
         ratios.append(totals["sets"] / totals["batched"])
-        print(f" mix: {len(drawn) / totals['batched']:,.0f}/s batched, {ratios[-1]:.1f} times\n")
+        print(f" mix: {len(sampled) / totals['batched']:,.0f}/s batched, {ratios[-1]:.1f} times\n")
     print(f"median ratio for the mix: {statistics.median(ratios):.1f}")
 
 

@@ -4,7 +4,7 @@ python benchmarks/sampling.py DATA
 
 DATA holds FB15k-237-betae and NELL-betae in the BetaE release layout. The paper's table "average
 number of answers of test queries" counts hard answers of sets that limit only those; so the test
-sets here are drawn with `max_hard=100`, and with the limit on all answers for comparison.
+sets here are sampled with `max_hard=100`, and with the limit on all answers for comparison.
 """
 
 import argparse
@@ -36,11 +36,11 @@ def main() -> None:
     counts = dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 149_689)
     counts |= dict.fromkeys(NEGATION, 14_968)
     start = time.perf_counter()
-    drawn = sample_queries(graphs["FB15k-237"], counts)
+    sampled = sample_queries(graphs["FB15k-237"], counts)
     seconds = time.perf_counter() - start
-    num_answers = sum(len(block.easy.values) for block in drawn.blocks.values())
+    num_answers = sum(len(block.easy.values) for block in sampled.blocks.values())
     print(
-        f"FB15k-237 training set: {len(drawn):,} queries with {num_answers:,} answers in "
+        f"FB15k-237 training set: {len(sampled):,} queries with {num_answers:,} answers in "
         f"{seconds:.1f} s, peak {peak_memory():.2f} GiB\n"
     )
     for name, graph in graphs.items():

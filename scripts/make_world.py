@@ -18,11 +18,11 @@ It checks the facts, rewrites ``train.tsv``, ``valid.tsv`` and ``test.tsv`` in
 
 How the facts are split:
 
-* Facts are drawn in the order of a hash of the seed and the fact, about 10 % each for valid and
+* Facts are chosen in the order of a hash of the seed and the fact, about 10 % each for valid and
   test, but only where every entity and every relation still has a fact left in train.
-* Facts that give each other away are drawn together: both directions of a border, and a capital
+* Facts that give each other away are chosen together: both directions of a border, and a capital
   with the ``city_in`` of the same city. A city has no other facts, so cities never leave train.
-* ``HIDDEN_IN_EUROPE`` is drawn first: its ``located_in`` Europe facts are always hidden, so that
+* ``HIDDEN_IN_EUROPE`` is chosen first: its ``located_in`` Europe facts are always hidden, so that
   "capitals of European countries that never hosted the World Cup" has hidden answers. The hosts
   of the World Cup themselves are never hidden, so that no known answer of it is false.
 """

@@ -80,7 +80,7 @@ def calibrate(
     )
     queries = queries.within(model.num_entities, model.num_relations)
     if not len(queries):
-        raise InvalidArgument("No queries to fit probabilities on need a validation edge.")
+        raise InvalidArgument("The validation edges give no queries to fit probabilities on.")
     return fit(lambda: gather(model, table, queries))
 
 

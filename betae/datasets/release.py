@@ -51,7 +51,7 @@ def read_pickle(path: Path) -> Any:
     except OSError as error:
         raise TripleError(f"it cannot be read: {error.strerror or error}.", path) from error
     except Exception as error:  # bytes that are no pickle can raise anything
-        raise TripleError(f"not a sound pickle of plain data: {error}.", path) from error
+        raise TripleError(f"not a valid pickle of plain data: {error}.", path) from error
 
 
 def is_release(folder: Path) -> bool:

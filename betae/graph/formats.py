@@ -191,7 +191,7 @@ def _lines(path: Path) -> Generator[str]:
     except EOFError as error:
         raise TripleError(TRUNCATED, path, number + 1) from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TripleError(f"not a sound gzip file ({error}).", path, number + 1) from error
+        raise TripleError(f"not a valid gzip file ({error}).", path, number + 1) from error
 
 
 def line_of_row(path: Path, row: int) -> int:
@@ -246,7 +246,7 @@ def _read_parquet(path: Path) -> pl.DataFrame:
         frame = pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise TripleError(
-            f"not a sound Parquet file ({str(error).splitlines()[0]}).", path
+            f"not a valid Parquet file ({str(error).splitlines()[0]}).", path
         ) from error
     lower = {column.lower(): column for column in frame.columns}
     named = next((names for names in HEADERS if all(name in lower for name in names)), None)
@@ -314,7 +314,7 @@ def _read_rdf(
     except EOFError as error:
         raise TripleError(TRUNCATED, path) from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TripleError(f"not a sound gzip file ({error}).", path) from error
+        raise TripleError(f"not a valid gzip file ({error}).", path) from error
     if not frames:
         raise TripleError("the file has no edges between entities.", path)
     return Table(pl.concat(frames), labels, literals)

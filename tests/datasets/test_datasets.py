@@ -168,7 +168,7 @@ def test_a_truncated_pickle_is_refused(release):
     sound = path.read_bytes()
     for end in range(len(sound)):
         path.write_bytes(sound[:end])
-        with pytest.raises(TripleError, match="not a sound pickle") as info:
+        with pytest.raises(TripleError, match="not a valid pickle") as info:
             read_release(release)
         assert info.value.file == path
 

@@ -230,7 +230,7 @@ def test_a_truncated_gzip_is_refused(write, name, keep):
 def test_a_file_that_is_no_gzip_is_refused(write, name, line):
     plain = write(name, TEXTS[name])
     path = plain.rename(plain.with_name(name + ".gz"))
-    with pytest.raises(TripleError, match="not a sound gzip file") as info:
+    with pytest.raises(TripleError, match="not a valid gzip file") as info:
         read_triples(path)
     assert (info.value.file, info.value.line) == (path, line)
 
@@ -263,7 +263,7 @@ def test_a_truncated_parquet_is_refused(tmp_path):
     path = tmp_path / "facts.parquet"
     pl.DataFrame(ROWS, schema=["h", "r", "t"], orient="row").write_parquet(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(TripleError, match="not a sound Parquet file") as info:
+    with pytest.raises(TripleError, match="not a valid Parquet file") as info:
         read_table(path)
     assert info.value.file == path
 
