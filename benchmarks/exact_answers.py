@@ -3,7 +3,8 @@
 python benchmarks/exact_answers.py FB15K237 [--queries 2000] [--repeat 3]
 
 FB15K237 is a folder in the BetaE release layout. Queries of the paper's 10 training structures are
-sampled from it; both sides answer the same ones on the training graph, and the answers are compared.
+sampled from it; both sides answer the same ones on the training graph, and their answers are
+compared.
 """
 
 import argparse
