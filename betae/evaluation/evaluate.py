@@ -120,11 +120,7 @@ def _blocks_to_rank(
         )
     if queries.split == "train":
         raise InvalidArgument("Evaluation needs a query set for valid or test, not for train.")
-    blocks = {
-        name: block.take(np.flatnonzero(block.hard.lengths))
-        for name, block in queries.blocks.items()
-    }
-    blocks = {name: block for name, block in blocks.items() if len(block)}
+    blocks = queries.with_hard_answers().blocks
     if not blocks:
         raise InvalidArgument("The query set holds no query with a hard answer to rank.")
     return blocks

@@ -92,6 +92,14 @@ class QuerySet:
             blocks[name] = block.take(np.flatnonzero(is_within))
         return replace(self, blocks=blocks)
 
+    def with_hard_answers(self) -> QuerySet:
+        """Return the queries that have a hard answer to rank, without blocks that have none."""
+        blocks = {
+            name: block.take(np.flatnonzero(block.hard.lengths))
+            for name, block in self.blocks.items()
+        }
+        return replace(self, blocks={name: block for name, block in blocks.items() if len(block)})
+
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(block):,} {name}" for name, block in self.blocks.items())
         return f"QuerySet({self.split}: {counts})"

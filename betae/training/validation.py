@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -33,17 +31,13 @@ def _rankable(queries: QuerySet, graph: KnowledgeGraph) -> QuerySet:
     queries.check_graph(graph)
     if queries.split == "train":
         raise InvalidArgument("Validation needs a query set sampled for valid, not for train.")
-    blocks = {
-        name: block.take(np.flatnonzero(block.hard.lengths))
-        for name, block in queries.blocks.items()
-    }
-    blocks = {name: block for name, block in blocks.items() if len(block)}
-    if not blocks:
+    queries = queries.with_hard_answers()
+    if not len(queries):
         raise InvalidArgument(
             "The validation set holds no query with a hard answer to rank. Sample another, or "
             "leave it out: queries are then sampled from the validation edges."
         )
-    return replace(queries, blocks=blocks)
+    return queries
 
 
 def validate(model: QueryModel, queries: QuerySet) -> dict[str, float]:
