@@ -132,7 +132,7 @@ class Run:
     @property
     def evaluations(self) -> list[KeptEvaluation]:
         """The evaluations kept so far."""
-        return read_evaluations([self.folder])
+        return read_evaluations(self.folder)
 
     # ---- questions ----------------------------------------------------------------------------
 

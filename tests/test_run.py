@@ -92,6 +92,7 @@ def test_a_model_that_is_changed_does_not_change_the_run(trained):
 
 def test_an_evaluation_is_kept(folder, test_queries):
     run = Run.open(folder / "run")
+    assert run.evaluations == []
     evaluation = run.evaluate(test_queries, "mine", empty_queries=5)
     assert set(evaluation.structures) == {"1p", "2i"}
     assert len(Run.open(folder / "run").evaluations) == 1

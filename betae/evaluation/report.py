@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from betae.errors import StoreError
 from betae.evaluation.pages import Section, html_page, markdown_page, plot_file
 from betae.evaluation.paper import describe_queries
 from betae.evaluation.results import KeptEvaluation, read_evaluations
@@ -21,7 +22,12 @@ from betae.storage import write_manifest, writing_folder
 
 def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool = False) -> None:
     """Write the report of some runs to a folder."""
-    evaluations = read_evaluations(runs)
+    evaluations: list[KeptEvaluation] = []
+    for run in runs:
+        found = read_evaluations(run)
+        if not found:
+            raise StoreError(f"{run} has no evaluation. Make one: betae eval {run} --queries SET.")
+        evaluations += found
     with writing_folder(Path(target), overwrite) as partial:
         sections = [_section(members) for members in _by_query_set(evaluations)]
         files = {

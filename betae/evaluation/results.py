@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -172,23 +172,19 @@ def save_evaluation(evaluation: Evaluation, run: Path | str, name: str) -> Path:
     return path
 
 
-def read_evaluations(runs: Iterable[Path | str]) -> list[KeptEvaluation]:
-    """Read the evaluations of some runs."""
+def read_evaluations(run: Path | str) -> list[KeptEvaluation]:
+    """Read the evaluations of a run, by name; there may be none."""
     found = []
-    for run in map(Path, runs):
-        # A program that was killed while it wrote leaves a hidden file.
-        files = (run / EVALUATIONS).glob("*.json")
-        paths = sorted(path for path in files if not path.name.startswith("."))
-        if not paths:
-            raise StoreError(f"{run} has no evaluation. Make one: betae eval {run} --queries SET.")
-        for path in paths:
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                found.append(KeptEvaluation.from_json(content))
-            except (ValueError, StoreError) as error:
-                raise StoreError(
-                    f"{path} is damaged: {str(error).rstrip('.')}. Delete it, and evaluate again."
-                ) from error
+    # A program that was killed while it wrote leaves a hidden file.
+    files = (Path(run) / EVALUATIONS).glob("*.json")
+    for path in sorted(path for path in files if not path.name.startswith(".")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found.append(KeptEvaluation.from_json(content))
+        except (ValueError, StoreError) as error:
+            raise StoreError(
+                f"{path} is damaged: {str(error).rstrip('.')}. Delete it, and evaluate again."
+            ) from error
     return found
 
 

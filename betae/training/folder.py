@@ -1,4 +1,4 @@
-"""RunFolder: what lies where in a run's folder, and the only code that knows.
+"""RunFolder: what lies where in a run's folder.
 
 RUN/
   config.json               the effective config
@@ -7,7 +7,7 @@ RUN/
   checkpoint-00001500/      everything needed to resume: model, optimizer, random state, positions
   best-00001000/            the model with the best validation MRR so far
   calibration.json          how distances become probabilities, fitted at the first question
-  evaluations/NAME.json     what `betae eval` measured on a query set
+  evaluations/NAME.json     what `betae eval` measured on a query set: see evaluation/results.py
   index/                    an approximate index of the entities
 
 Folders are written under another name and renamed when whole, and older ones are deleted after
@@ -37,7 +37,6 @@ class RunFolder:
     def __init__(self, path: Path | str):
         self.path = Path(path)
         self.calibration = self.path / "calibration.json"
-        self.evaluations = self.path / "evaluations"
         self.index = self.path / "index"
         self._config = self.path / "config.json"
         self._graph = self.path / "graph.json"

@@ -100,7 +100,7 @@ def test_keys_of_a_later_version_do_no_harm():
 def test_committed_results_are_read(run):
     paths = sorted((run / "evaluations").glob("*.json"))
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    assert [each.to_json() for each in read_evaluations([run])] == contents
+    assert [each.to_json() for each in read_evaluations(run)] == contents
 
 
 # ---- in a run ---------------------------------------------------------------------------------
@@ -109,13 +109,13 @@ def test_committed_results_are_read(run):
 def test_evaluations_are_read_as_they_were_saved(tmp_path):
     structures = {"1p": uncertain(40.0), "2in": 10.0}
     run = save(tmp_path / "run", structures, empty={"1p": 0.75}, cannot=["pni"])
-    assert read_evaluations([run]) == [kept(structures, empty={"1p": 0.75}, cannot=["pni"])]
+    assert read_evaluations(run) == [kept(structures, empty={"1p": 0.75}, cannot=["pni"])]
 
 
 def test_a_name_again_replaces_its_evaluation(tmp_path):
     run = save(tmp_path / "run", {"1p": 40.0})
     save(run, {"1p": 50.0})
-    (read,) = read_evaluations([run])
+    (read,) = read_evaluations(run)
     assert read.evaluation.structures["1p"].metrics.mrr == 50.0
     assert (read.run, read.name) == ("run", "queries")
 
@@ -123,7 +123,7 @@ def test_a_name_again_replaces_its_evaluation(tmp_path):
 def test_what_a_killed_program_left_is_ignored(tmp_path):
     run = save(tmp_path / "run", {"1p": 40.0})
     (run / "evaluations" / ".partial-123-queries.json").write_text('{"run": "ru')
-    assert len(read_evaluations([run])) == 1
+    assert len(read_evaluations(run)) == 1
 
 
 def change(*keys, to):
@@ -184,4 +184,4 @@ def test_damage_is_named(tmp_path, damage, words):
     path = run / "evaluations" / "queries.json"
     path.write_text(damage(path.read_text()))
     with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {words}")):
-        read_evaluations([run])
+        read_evaluations(run)
