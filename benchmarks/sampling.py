@@ -3,8 +3,9 @@
 python benchmarks/sampling.py DATA
 
 DATA holds FB15k-237-betae and NELL-betae in the BetaE release layout. The paper's table "average
-number of answers of test queries" counts hard answers of sets that limit only those; so the test
-sets here are sampled with `max_hard=100`, and with the limit on all answers for comparison.
+number of answers of test queries" counts the hard answers of the released sets; so the test sets
+here are sampled by the release's rules, and by the paper's for comparison. The limit is the paper's
+100, but for NELL995, whose released queries have at most 80 hard answers.
 """
 
 import argparse
@@ -22,6 +23,8 @@ PAPER = {
     "FB15k-237": [1.7, 17.3, 24.3, 6.9, 4.5, 17.7, 10.4, 19.6, 24.3, 16.3, 13.4, 19.5, 21.7, 18.2],
     "NELL": [1.6, 14.9, 17.5, 5.7, 6.0, 17.4, 11.9, 14.9, 19.0, 12.9, 11.1, 12.9, 16.0, 13.0],
 }
+LIMITS = {"FB15k-237": 100, "NELL": 80}
+COUNTS = {"FB15k-237": 5000, "NELL": 4000}  # of each structure, as released
 STRUCTURES = (*EPFO, *NEGATION)
 
 
@@ -44,10 +47,14 @@ def main() -> None:
         f"{seconds:.1f} s, peak {peak_memory():.2f} GiB\n"
     )
     for name, graph in graphs.items():
-        released = sample_queries(graph, dict.fromkeys(STRUCTURES, 4000), "test", max_hard=100)
-        strict = sample_queries(graph, dict.fromkeys(STRUCTURES, 4000), "test")
-        print(f"{name} test queries, mean number of hard answers (all answers)")
-        print("      paper   at most 100 hard    at most 100 in all")
+        counts, limit = dict.fromkeys(STRUCTURES, COUNTS[name]), LIMITS[name]
+        start = time.perf_counter()
+        released = sample_queries(graph, counts, "test", max_answers=limit, rules="release")
+        seconds = time.perf_counter() - start
+        strict = sample_queries(graph, counts, "test")
+        print(f"{name}: {len(released):,} test queries by the release's rules in {seconds:.1f} s")
+        print("Mean number of hard answers (easy and hard ones) by the")
+        print("      paper    release's rules       paper's rules")
         for structure, paper in zip(STRUCTURES, PAPER[name], strict=True):
             cells = []
             for queries in (released, strict):

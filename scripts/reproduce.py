@@ -61,7 +61,7 @@ def reproduce() -> None:
     else:  # the official set is not at hand: one sampled by its rules
         sets.append(out / "sampled-test")
         if not sets[-1].exists():
-            rules = ("--split", "test", "--count", "5000", "--max-hard", "100")
+            rules = ("--split", "test", "--count", "5000", "--rules", "release")
             betae("sample", graph, *rules, "--out", sets[-1])
     for queries in sets:
         if not (run / "evaluations" / f"{queries.name}.json").exists():

@@ -200,7 +200,7 @@ def explain(
 @app.command(
     epilog="Examples:\n\n"
     "  betae sample graph --out train-queries\n\n"
-    "  betae sample graph --split test --count 5000 --out test-queries\n\n"
+    "  betae sample graph --split test --count 5000 --rules release --out test-queries\n\n"
     "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
 )
 def sample(
@@ -225,13 +225,13 @@ def sample(
         int | None,
         typer.Option(help="Limit on the answers of a query [valid, test: 100].", min=1),
     ] = None,
-    max_hard: Annotated[
-        int | None,
+    rules: Annotated[
+        Literal["paper", "release"],
         typer.Option(
-            help="Limit on the hard answers instead, as in the sets released with the paper.",
-            min=1,
+            help="paper: the limit is on all answers. release: as in the sets released with the "
+            "paper, it is on the hard ones, and queries with negation lose an answer."
         ),
-    ] = None,
+    ] = "paper",
     as_pickles: Annotated[
         bool, typer.Option("--pickles", help="Write the release's pickles instead.")
     ] = False,
@@ -254,7 +254,7 @@ def sample(
             split,
             seed=seed,
             max_answers=max_answers,
-            max_hard=max_hard,
+            rules=rules,
             progress=progress,
         )
         if as_pickles:

@@ -168,6 +168,17 @@ def has_negation(query: Query) -> bool:
     return any(isinstance(node, Not) for node in nodes(query))
 
 
+def is_monotone(query: Query, is_negated: bool = False) -> bool:
+    """Tell whether more edges can only add answers: no step is under an odd number of complements.
+
+    So 2u-DM is monotone, although complements occur in it.
+    """
+    if isinstance(query, Project) and is_negated:
+        return False
+    is_negated ^= isinstance(query, Not)
+    return all(is_monotone(operand, is_negated) for operand in query.operands)
+
+
 # ---- the release's nested tuples --------------------------------------------------------------
 #
 # (entity, (relation, ...)) is a path; (query, query) an intersection; (query, query, (-1,)) a

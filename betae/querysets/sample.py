@@ -4,7 +4,8 @@ The paper's way: choose an answer at random and walk back from it along the stru
 every query has one. Rules for what is kept: training queries are answered on train; validation and
 test queries have at least one answer that the smaller graph does not give, and not too many; a
 complement takes something away (its branch is walked from the same answer as the others); no query
-twice, no branch twice in one intersection or union, no edge followed by its own inverse.
+twice, no branch twice in one intersection or union, no edge followed by its own inverse. The sets
+released with the paper follow other rules in part: see `Rules`.
 
 Work is cut into batches, each with its own random numbers, and merged in order: the same seed gives
 the same set whatever the number of threads.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from betae.queries.structures import (
     num_symbols,
 )
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.querysets.sampler import QuerySampler
+from betae.querysets.sampler import QuerySampler, Rules
 from betae.querysets.seeds import random_stream
 
 PATIENCE = 16  # batches; fewer new queries than that in as many batches: the graph has no more
@@ -68,7 +69,7 @@ def sample_queries(
     seed: int = 0,
     purpose: str = "queries",
     max_answers: int | None = None,
-    max_hard: int | None = None,
+    rules: Rules = "paper",
     workers: int | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> QuerySet:
@@ -81,32 +82,33 @@ def sample_queries(
 
     Each split and each `purpose` (any text) has its own random stream under a seed.
 
-    Validation and test queries have at most 100 answers, as the paper says. The paper's released
-    sets limit only the hard ones: `max_hard=100` limits those, and then all answers only if
-    `max_answers` is given too.
+    Validation and test queries have at most `max_answers` (100) answers, as the paper says. With
+    `rules="release"`, as in the sets released with the paper, they have at most so many hard
+    answers, however many easy ones; those with negation also lose an answer, and at most so many,
+    when the edges of the split are added.
     """
     if split not in SET_EDGES:
         raise InvalidArgument(f"The split is train, valid or test, not {split!r}.")
-    if any(
-        number is not None and number < 1 for number in (max_answers, max_hard, *counts.values())
-    ):
+    if rules not in get_args(Rules):
+        raise InvalidArgument(f"The rules are those of the paper or release, not {rules!r}.")
+    if any(number is not None and number < 1 for number in (max_answers, *counts.values())):
         raise InvalidArgument("The numbers of queries and of answers must be at least 1.")
     if seed < 0:
         raise InvalidArgument(f"The seed is 0 or more, not {seed}.")
-    if max_answers is None and max_hard is None and split != "train":
+    if max_answers is None and split != "train":
         max_answers = MAX_ANSWERS
     blocks: dict[str, QueryBlock] = {}
     reports: dict[str, Any] = {}
     for text, wanted in counts.items():
         structure = read_structure(text, graph)
-        sampler = QuerySampler(graph, structure, split, seed, max_answers, max_hard, purpose)
+        sampler = QuerySampler(graph, structure, split, seed, max_answers, purpose, rules)
         blocks[text], report = _sample(sampler, wanted, workers, partial(progress, text))
         reports[text] = asdict(report)
     origin = {
         "source": "sampled",
         "seed": seed,
         "max_answers": max_answers,
-        "max_hard": max_hard,
+        "rules": rules,
         "report": reports,
     }
     return QuerySet(split, blocks, graph.fingerprint, origin)

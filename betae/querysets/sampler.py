@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +14,27 @@ from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query
-from betae.queries.structures import STRUCTURES, is_placeholder, num_symbols
+from betae.queries.structures import STRUCTURES, is_monotone, is_placeholder, num_symbols
 from betae.querysets import walks as compiled
 from betae.querysets.query_set import SET_EDGES
 from betae.querysets.seeds import random_stream, seed_sequence
 
 BATCH = 4096  # walks in a batch
-
-
 NO_LIMIT = 2**31
 
+# What the limit on answers counts, and what else is asked of a validation or test query.
+#   paper: all answers, as the paper's text says.
+#   release: as in the sets released with the paper, hard answers and refuted ones (easy answers
+#   that are none on the larger graph), each by themselves; a query that can lose answers, which
+#   takes a complement, loses at least one. A branch may begin with the inverse of the step after.
+Rules = Literal["paper", "release"]
 
 REASONS = {
     compiled.DEAD_END: "dead end",
     compiled.NO_ANSWER: "no answer",
     compiled.TOO_MANY: "too many answers",
     compiled.NOTHING_HARD: "no hard answer",
+    compiled.NOTHING_REFUTED: "no refuted answer",
 }
 
 
@@ -58,13 +64,20 @@ class QuerySampler:
         split: str,
         seed: int,
         max_answers: int | None = None,
-        max_hard: int | None = None,
         purpose: str = "queries",
+        rules: Rules = "paper",
     ):
         smaller, larger = SET_EDGES[split]
         self.structure = structure
-        self.max_answers = max_answers or NO_LIMIT
-        self.max_hard = 0 if split == "train" else max_hard or NO_LIMIT
+        limit = max_answers or NO_LIMIT
+        self.may_turn = rules == "release"
+        if split == "train":
+            self.max_answers, self.min_refuted, self.max_changes = limit, 0, 0
+        elif rules == "paper":
+            self.max_answers, self.min_refuted, self.max_changes = limit, 0, NO_LIMIT
+        else:
+            self.max_answers, self.max_changes = NO_LIMIT, limit
+            self.min_refuted = 0 if is_monotone(structure) else 1
         self.smaller = kernels.AdjacencyArrays.of(graph.adjacency(smaller))
         self.larger = kernels.AdjacencyArrays.of(graph.adjacency(larger))
         self.program = kernels.compile_program(structure)
@@ -97,7 +110,13 @@ class QuerySampler:
             seed = seed_sequence(*self.stream, number).generate_state(1, np.uint64)[0]
             num_walks = BATCH if len(self.roots) else 0
             symbols, succeeded = compiled.walk_back(
-                self.program, self.num_symbols, self.roots, self.larger, seed, num_walks
+                self.program,
+                self.num_symbols,
+                self.roots,
+                self.larger,
+                seed,
+                num_walks,
+                self.may_turn,
             )
             walks = len(symbols)
             symbols = symbols[succeeded]
@@ -105,26 +124,28 @@ class QuerySampler:
             keys, has_twice = _in_canonical_order(symbols, self.constants, self.groups)
             symbols, keys = symbols[~has_twice], keys[~has_twice]
             rejected["same branch twice"] = int(has_twice.sum())
-        scratch = kernels.Scratch.of(self.program, self.larger)
-        verdicts, *tables = compiled.judge_rows(
+        verdicts, easy, hard = self.judge(symbols)
+        for verdict, reason in REASONS.items():
+            rejected[reason] += int((verdicts == verdict).sum())
+        is_good = verdicts == compiled.ACCEPTED
+        return SampledBatch(symbols[is_good], keys[is_good], easy, hard, walks, rejected)
+
+    def judge(self, symbols: Ids) -> tuple[NDArray[np.int8], Ragged, Ragged]:
+        """Return a verdict on each query, and the easy and hard answers of those accepted."""
+        verdicts, easy_lengths, easy, hard_lengths, hard = compiled.judge_rows(
             self.program,
             np.ascontiguousarray(symbols),
             self.smaller,
             self.larger,
             self.max_answers,
-            self.max_hard,
-            scratch,
+            self.min_refuted,
+            self.max_changes,
+            kernels.Scratch.of(self.program, self.larger),
         )
-        for verdict, reason in REASONS.items():
-            rejected[reason] += int((verdicts == verdict).sum())
-        easy_lengths, easy, hard_lengths, hard = tables
-        return SampledBatch(
-            symbols[verdicts == compiled.ACCEPTED],
-            keys[verdicts == compiled.ACCEPTED],
+        return (
+            verdicts,
             Ragged.from_lengths(easy_lengths, easy),
             Ragged.from_lengths(hard_lengths, hard),
-            walks,
-            rejected,
         )
 
 

@@ -18,7 +18,8 @@ from betae.exact.kernels import (
     write_answers,
 )
 
-ACCEPTED, DEAD_END, NO_ANSWER, TOO_MANY, NOTHING_HARD = range(5)  # verdicts
+# Verdicts
+ACCEPTED, DEAD_END, NO_ANSWER, TOO_MANY, NOTHING_HARD, NOTHING_REFUTED = range(6)
 
 
 @njit(nogil=True, cache=True)
@@ -57,8 +58,12 @@ def _step_back(adjacency, entity, previous, relation, state):  # type: ignore[no
 
 
 @njit(nogil=True, cache=True)
-def walk_back(program, num_symbols, roots, adjacency, seed, num_rows):  # type: ignore[no-untyped-def]
-    """Fill a structure by walking back from random `roots`; return symbols and which succeeded."""
+def walk_back(program, num_symbols, roots, adjacency, seed, num_rows, may_turn):  # type: ignore[no-untyped-def]
+    """Fill a structure by walking back from random `roots`; return symbols and which succeeded.
+
+    With `may_turn` a branch of an intersection or union may begin with the inverse of the step
+    after it.
+    """
     symbols = np.zeros((num_rows, num_symbols), dtype=np.int32)
     succeeded = np.ones(num_rows, dtype=np.bool_)
     entities = np.empty(len(program) + 1, dtype=np.int64)
@@ -72,6 +77,8 @@ def walk_back(program, num_symbols, roots, adjacency, seed, num_rows):  # type: 
         for step in range(len(program) - 1, -1, -1):
             operation, argument = program[step, 0], program[step, 1]
             if operation in (AND, OR):  # every operand is to hold the same entity
+                if may_turn:
+                    relations[top] = -1
                 entities[top + 1], relations[top + 1] = entities[top], relations[top]
                 is_free[top + 1] = is_free[top]
                 top += 1
@@ -100,11 +107,22 @@ def walk_back(program, num_symbols, roots, adjacency, seed, num_rows):  # type: 
 
 
 @njit(nogil=True, cache=True)
-def judge_rows(program, symbols, smaller, larger, max_answers, max_hard, scratch):  # type: ignore[no-untyped-def]
-    """Answer every row on both graphs and keep the good ones; `max_hard` 0 is for training.
+def _judge_changes(num_hard, num_refuted, min_refuted, max_changes):  # type: ignore[no-untyped-def]
+    """Judge a query by the numbers of answers that the larger graph adds and takes away."""
+    if num_hard == 0:
+        return NOTHING_HARD
+    if num_refuted < min_refuted:
+        return NOTHING_REFUTED
+    return TOO_MANY if max(num_hard, num_refuted) > max_changes else ACCEPTED
+
+
+@njit(nogil=True, cache=True)
+def judge_rows(program, symbols, smaller, larger, max_answers, min_refuted, max_changes, scratch):  # type: ignore[no-untyped-def]
+    """Answer every row on both graphs and keep the good ones; `max_changes` 0 is for training.
 
     Returns a verdict for every row and, for the accepted ones, the lengths and values of the easy
-    answers (on `smaller`) and of the hard ones (on `larger` but not on `smaller`).
+    answers (on `smaller`) and of the hard ones (on `larger` but not on `smaller`). Easy answers
+    that are none on `larger` are refuted; they stay among the easy ones.
     """
     verdicts = np.empty(len(symbols), dtype=np.int8)
     easy_lengths = np.empty(len(symbols), dtype=np.int64)
@@ -118,7 +136,7 @@ def judge_rows(program, symbols, smaller, larger, max_answers, max_hard, scratch
         if size == 0 or size > max_answers:
             verdicts[row] = NO_ANSWER if size == 0 else TOO_MANY
             continue
-        if max_hard == 0:
+        if max_changes == 0:
             easy = make_room(easy, easy_end, size)
             hard_lengths[accepted] = 0
             easy_lengths[accepted] = write_answers(scratch, easy, easy_end) - easy_end
@@ -136,11 +154,12 @@ def judge_rows(program, symbols, smaller, larger, max_answers, max_hard, scratch
                 if known == easy_stop or easy[known] != full[i]:
                     hard[hard_stop] = full[i]
                     hard_stop += 1
-            if not 0 < hard_stop - hard_end <= max_hard:
-                verdicts[row] = NOTHING_HARD if hard_stop == hard_end else TOO_MANY
+            num_easy, num_hard = easy_stop - easy_end, hard_stop - hard_end
+            num_refuted = num_easy - (size - num_hard)
+            verdicts[row] = _judge_changes(num_hard, num_refuted, min_refuted, max_changes)
+            if verdicts[row] != ACCEPTED:
                 continue
-            easy_lengths[accepted] = easy_stop - easy_end
-            hard_lengths[accepted] = hard_stop - hard_end
+            easy_lengths[accepted], hard_lengths[accepted] = num_easy, num_hard
             hard_end = hard_stop
         easy_end += easy_lengths[accepted]
         verdicts[row] = ACCEPTED

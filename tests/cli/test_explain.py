@@ -262,14 +262,14 @@ def test_sample_writes_pickles(world, world_store, tmp_path):
 
 @pytest.mark.parametrize(("split", "number"), [("train", 10), ("test", 14)])
 def test_sample_the_paper_s_structures(split, number, world_store, tmp_path):
-    arguments = ["--split", split, "--count", 3, "--max-hard", 2, "--max-answers", 9]
+    arguments = ["--split", split, "--count", 3, "--rules", "release", "--max-answers", 9]
     result = sample(world_store, *arguments, "--out", tmp_path / "set")
     assert result.exit_code == 0, result.output
     opened = QuerySet.open(tmp_path / "set")
     assert len(opened.blocks) == number
     assert len(opened) == 3 * number
-    assert (opened.origin["max_hard"], opened.origin["max_answers"]) == (2, 9)
-    assert all(len(hard) <= 2 for _, _, hard in opened)
+    assert (opened.origin["rules"], opened.origin["max_answers"]) == ("release", 9)
+    assert all(len(hard) <= 9 for _, _, hard in opened)
 
 
 def test_sample_what_the_graph_cannot_fill(toy_store, tmp_path):

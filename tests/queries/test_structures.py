@@ -17,6 +17,7 @@ from betae.queries.structures import (
     fill,
     from_tuple,
     has_negation,
+    is_monotone,
     is_placeholder,
     limits_of,
     name_of,
@@ -140,6 +141,17 @@ def test_the_paper_s_fourteen():
     assert set(STRUCTURES) == {*paper, "2u-DM", "up-DM"}
     for name, structure in STRUCTURES.items():
         assert has_negation(structure) == (name in NEGATION or name.endswith("DM"))
+        assert is_monotone(structure) == (name not in NEGATION)
+
+
+@examples(100)
+@given(st.data())
+def test_a_monotone_query_loses_no_answer(data):
+    graph = data.draw(graphs())
+    query = data.draw(trees(graph.num_entities, graph.num_relations))
+    lost = slow_answers(graph, query, "train") - slow_answers(graph, query, "all")
+    assert not (lost and is_monotone(query))
+    assert is_monotone(query) or has_negation(query)
 
 
 @names

@@ -34,7 +34,8 @@ def world():
 @pytest.fixture(scope="module")
 def queries(world):
     """A few of each structure, and two of a user's own, with complements and unions."""
-    return sample_queries(world, dict.fromkeys([*STRUCTURES, OWN, FIXED], 12), "test", max_hard=50)
+    counts = dict.fromkeys([*STRUCTURES, OWN, FIXED], 12)
+    return sample_queries(world, counts, "test", max_answers=50, rules="release")
 
 
 def content(queries):
@@ -154,7 +155,7 @@ def test_the_folder_can_be_read_without_betae(queries, world, tmp_path):
     assert manifest["graph"] == world.fingerprint
     assert manifest["split"] == "test"
     assert manifest["origin"]["seed"] == 0
-    assert manifest["origin"]["max_hard"] == 50
+    assert (manifest["origin"]["max_answers"], manifest["origin"]["rules"]) == (50, "release")
     assert manifest["structures"]["2in"] == "?X . _(_, ?X) & !_(_, ?X)"
     assert manifest["counts"] == dict.fromkeys(queries.blocks, 12)
     frame = pl.read_parquet(tmp_path / "set" / "queries.parquet")
