@@ -1,35 +1,51 @@
-"""How long it takes to open a run and to answer a three-hop question with a negation.
+"""How long it takes to answer questions from the completed graph, and by embedding.
 
-    python benchmarks/answering.py RUN --graph FOLDER
+    python benchmarks/answering.py RUN [--graph FOLDER] [--questions 50]
 
-RUN is a run on FB15k-237, FOLDER the same graph with labels:
-
-    betae ingest FB15k-237-betae --labels names/FB15k_mid2name.txt --out FOLDER
-
-For comparison, the time that the exact answers alone take.
+Sampled questions of one and two steps, and of three with a negation, each asked when no row of the
+completed graph is in the cache yet; then with half and with twice as many sources. For comparison,
+the exact answers alone and, if the model can embed them, the same questions by embedding.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
-from betae import Answerer, Run, answers, parse
+import numpy as np
 
-QUESTION = """?X . exists ?P, ?F :
-    /people/person/place_of_birth(?P, Toronto)
-    & /film/actor/film./film/performance/film(?P, ?F)
-    & /film/film/genre(?F, ?X)
-    & !/film/film/genre(City_of_Angels, ?X)"""
+from betae import Query, Run, answers, sample_queries
+from betae.answering.by_completion import ByCompletion
+from betae.answering.completed import CompletedGraph
+from betae.answering.truth import SOURCES, evaluate
+from betae.errors import UnsupportedQuery
+from betae.graph.graph import KnowledgeGraph
+from betae.queries.structures import STRUCTURES, fill, structure_of
 
 
-def milliseconds(function: Callable[[], object], repeat: int) -> float:
+def sampled(graph: KnowledgeGraph, number: int) -> dict[str, list[Query]]:
+    """Return questions by their kind."""
+    blocks = sample_queries(graph, {"1p": 2 * number, "2p": number, "3p": number}, "test").blocks
+    found = {
+        name: [fill(STRUCTURES[name], symbols) for symbols in block.symbols.tolist()]
+        for name, block in blocks.items()
+    }
+    negated = zip(found["3p"], found["1p"][number:], strict=False)
+    return {
+        "1 hop": found["1p"][:number],
+        "2 hops": found["2p"],
+        "3 hops and a negation": [three & ~one for three, one in negated],
+    }
+
+
+def milliseconds(function: Callable[[Query], object], questions: Sequence[Query]) -> float:
+    """Return the median time of a question."""
     times = []
-    for _ in range(repeat):
+    for question in questions:
         start = time.perf_counter()
-        function()
+        function(question)
         times.append(time.perf_counter() - start)
     return 1000 * median(times)
 
@@ -38,21 +54,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
     parser.add_argument("--graph")
+    parser.add_argument("--questions", type=int, default=50)
     arguments = parser.parse_args()
+    run = Run.open(arguments.run, arguments.graph)
+    start = time.perf_counter()
+    answerer = run.answerer(say=print)
+    print(f"opening {time.perf_counter() - start:.2f} s")
+    assert isinstance(answerer.ranker, ByCompletion)
+    completed = answerer.ranker.completed
 
-    def open_run() -> Answerer:
-        return Run.open(arguments.run, arguments.graph).answerer()
+    def cold(question: Query) -> object:
+        answerer.ranker.completed = CompletedGraph(run.graph, completed.probabilities)
+        return answerer.answer(question, explain=True)
 
-    answerer = open_run()  # the first time, it fits the probabilities
-    opening = milliseconds(open_run, 5)
-    print(f"opening {opening / 1000:.2f} s")
-    print(answerer.answer(QUESTION))
-    print(f"answering {milliseconds(lambda: answerer.answer(QUESTION), 50):.1f} ms")
-    explained = milliseconds(lambda: answerer.answer(QUESTION, explain=True), 10)
-    print(f"with explanations {explained:.1f} ms")
-    query = parse(QUESTION)
-    facts = milliseconds(lambda: answers(answerer.graph, query), 50)
-    print(f"of which the exact answers {facts:.1f} ms")
+    def with_sources(number: int) -> Callable[[Query], object]:
+        def ask(question: Query) -> object:
+            fresh = CompletedGraph(run.graph, completed.probabilities)
+            structure, symbols = structure_of(question)
+            return evaluate(fresh, structure, np.array([symbols], dtype=np.int32), number)
+
+        return ask
+
+    def embedded(question: Query) -> object:
+        try:
+            return by_embedding.answer(question)
+        except UnsupportedQuery:
+            return None
+
+    by_embedding = run.answerer(method="embedding")
+    for kind, questions in sampled(run.graph, arguments.questions).items():
+        cold(questions[0])
+        figures = {
+            "cold cache, explained": cold,
+            f"{SOURCES // 2} sources": with_sources(SOURCES // 2),
+            f"{SOURCES} sources": with_sources(SOURCES),
+            f"{2 * SOURCES} sources": with_sources(2 * SOURCES),
+            "by embedding": embedded,
+            "exact answers alone": lambda question: answers(run.graph, question, "all"),
+        }
+        for what, function in figures.items():
+            print(f"{kind:22}  {what:22} {milliseconds(function, questions):8.1f} ms")
 
 
 if __name__ == "__main__":

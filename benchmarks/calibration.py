@@ -1,8 +1,11 @@
-"""Are the probabilities right? Predicted ones against the share that is true, on test queries.
+"""Are the probabilities right? Predicted ones against the share that is true, on test edges.
 
     python benchmarks/calibration.py RUN [--out reliability.svg]
 
-The probabilities were fitted on validation queries; these are others, sampled from the test edges.
+Training and validation edges count as known, and the test edges are what is missing; nothing was
+fitted on them. Edges: all that the (head, relation) of random edges lack. Answers: the 10 best
+predictions of questions as they come, sampled from the training edges, so that most lack nothing;
+and how many answers are expected, against how many there are.
 """
 
 from __future__ import annotations
@@ -11,41 +14,89 @@ import argparse
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from betae import Run, sample_queries
-from betae.answering.calibration import calibration_error, gather
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.answering.by_completion import distances_of
+from betae.answering.calibration import calibration_error
+from betae.answering.completed import CompletedGraph
+from betae.exact.answers import answers_of_structure
+from betae.graph.graph import KnowledgeGraph
+from betae.queries.structures import EPFO, NEGATION
 
-SHOWN = 10  # predictions of a query
+SHOWN = 10  # predictions of a question
+PAIRS = 2000  # (head, relation)
+Judged = tuple[NDArray[np.float64], NDArray[np.bool_]]  # probabilities, which are true
+
+
+def judge_edges(graph: KnowledgeGraph, completed: CompletedGraph, seed: int) -> Judged:
+    """Return the probabilities of the 10 most probable missing edges of random rows."""
+    adjacency, later = completed.adjacency, graph.adjacency("all")
+    heads = np.repeat(np.arange(graph.num_entities), np.diff(adjacency.head_offsets))
+    chosen = np.random.default_rng(seed).integers(len(heads), size=PAIRS)
+    said, true = [], []
+    for head, relation in zip(heads[chosen], adjacency.relations[chosen], strict=True):
+        rows, slots = completed.rows(np.array([head]), np.array([relation]))
+        row = np.where(rows[slots[0]] < 1, rows[slots[0]], 0)
+        best = np.argpartition(-row, SHOWN)[:SHOWN]
+        said.append(row[best])
+        true.append(np.isin(best, later.neighbours(int(head), int(relation))))
+    return np.concatenate(said).astype(np.float64), np.concatenate(true)
+
+
+def judge_answers(
+    graph: KnowledgeGraph, completed: CompletedGraph, number: int, seed: int
+) -> tuple[Judged, dict[str, float]]:
+    """Return the probabilities of predictions, and the median of expected / true numbers."""
+    names = (*EPFO, *NEGATION)
+    sampled = sample_queries(graph, dict.fromkeys(names, number), "train", seed=seed)
+    said, true, ratios = [], [], {}
+    for name, block in sampled.blocks.items():
+        symbols = np.asarray(block.symbols)
+        known = answers_of_structure(completed.adjacency, block.structure, symbols)
+        all_ = answers_of_structure(graph.adjacency("all"), block.structure, symbols)
+        of_queries = []
+        for rows, distances in distances_of(completed, block):
+            for row, truth in zip(rows, -distances, strict=True):
+                of_queries.append(truth.sum(dtype=np.float64) / max(1, len(all_[row])))
+                truth[known[row]] = 0
+                best = np.argpartition(-truth, SHOWN)[:SHOWN]
+                said.append(truth[best])
+                true.append(np.isin(best, all_[row]))
+        ratios[name] = float(np.median(of_queries))
+    return (np.concatenate(said).astype(np.float64), np.concatenate(true)), ratios
+
+
+def show(axes: Axes, what: str, judged: Judged) -> None:
+    """Print and plot a reliability curve."""
+    error, bins = calibration_error(*judged)
+    print(f"{len(judged[0]):,} {what}, expected calibration error {error:.4f}")
+    for probability, share, number in bins:
+        print(f"  said {probability:6.1%}   true {share:6.1%}   of {number:,}")
+    said, true, numbers = np.array(bins).T
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    axes.plot(said, true, color="C0", linewidth=1)
+    axes.scatter(said, true, s=10 + 150 * numbers / numbers.max(), color="C0")
+    axes.set(xlabel="probability", ylabel="share that is true", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title(f"{what}; error {error:.3f}", fontsize=10)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
     parser.add_argument("--queries", type=int, default=200, help="of each structure")
+    parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", default="reliability.svg")
     arguments = parser.parse_args()
-    answerer = Run.open(arguments.run).answerer()
-    names = [name for name in (*EPFO, *NEGATION) if answerer.model.can(STRUCTURES[name])]
-    queries = sample_queries(answerer.graph, dict.fromkeys(names, arguments.queries), "test")
-    best, is_true = [], []
-    for distances, marks in gather(answerer.model, answerer.table, queries):
-        probabilities = answerer.calibration(distances)
-        places = np.argpartition(distances, SHOWN)[:SHOWN]
-        best.append(probabilities[places])
-        is_true.append(marks[places])
-    error, bins = calibration_error(np.concatenate(best), np.concatenate(is_true))
-    print(f"{len(queries):,} queries, the {SHOWN} best predictions of each")
-    for probability, share, number in bins:
-        print(f"  said {probability:6.1%}   true {share:6.1%}   of {number:,}")
-    print(f"expected calibration error {error:.4f}")
-    said, true, numbers = np.array(bins).T
-    figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    axes.plot(said, true, color="C0", linewidth=1)
-    axes.scatter(said, true, s=10 + 150 * numbers / numbers.max(), color="C0")
-    axes.set(xlabel="probability", ylabel="share that is true", xlim=(0, 1), ylim=(0, 1))
-    axes.set_title(f"{SHOWN} best predictions; error {error:.3f}", fontsize=10)
+    run = Run.open(arguments.run)
+    completed = run.completed_graph("train+valid", cache_bytes=2**31)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
+    show(left, "missing edges", judge_edges(run.graph, completed, arguments.seed))
+    judged, ratios = judge_answers(run.graph, completed, arguments.queries, arguments.seed)
+    show(right, "predicted answers", judged)
+    print("expected number of answers, as a multiple of the true one (median):")
+    print("  " + "  ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
     figure.savefig(arguments.out)
     print(f"written to {arguments.out}")
 

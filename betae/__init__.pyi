@@ -23,14 +23,14 @@ from .evaluation.results import Evaluation
 from .exact.answers import answers, answers_batch
 from .graph.graph import KnowledgeGraph
 from .graph.triples import Triples, read_triples
-from .models import BetaConfig, BoxConfig, VectorConfig
+from .models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
 from .queries.ast import And, Entity, Not, Or, Project, Query
 from .queries.sparql import parse_sparql
 from .queries.syntax import parse
 from .querysets.query_set import QuerySet
 from .querysets.sample import sample_queries
 from .run import Run, train
-from .training.config import TrainConfig, read_recipe
+from .training.config import TrainConfig, default_config, read_recipe
 
 __version__: str
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "BetaConfig",
     "BetaeError",
     "BoxConfig",
+    "ComplexConfig",
     "Entity",
     "Evaluation",
     "InvalidArgument",
@@ -68,6 +69,7 @@ __all__ = [
     "VectorConfig",
     "answers",
     "answers_batch",
+    "default_config",
     "open_queries",
     "parse",
     "parse_sparql",

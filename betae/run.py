@@ -10,16 +10,21 @@ run.evaluate("test-queries")
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from betae import parallel
 from betae.answering.answerer import Answerer
-from betae.answering.calibration import calibrate, read_calibration, write_calibration
+from betae.answering.by_completion import ByCompletion, distances_of
+from betae.answering.by_embedding import ByEmbedding
+from betae.answering.complete import missing_edges
+from betae.answering.completed import CACHE_BYTES, CompletedGraph
+from betae.answering.edges import EdgeProbabilities, log_odds_of_missing
+from betae.answering.fitted import fitted_calibration, fitted_edges
+from betae.answering.results import Method
 from betae.checks import check_choice
-from betae.errors import StoreError
 from betae.evaluation.evaluate import evaluate
 from betae.evaluation.results import (
     Evaluation,
@@ -30,21 +35,27 @@ from betae.evaluation.results import (
 from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.models.plan import UnionForm
 from betae.models.store import load_model
 from betae.querysets.query_set import QuerySet
 from betae.search.approximate import (
-    KINDS,
     Index,
     Kind,
     Speed,
     build_index,
-    measure,
+    measure_all,
     typical_queries,
 )
 from betae.search.export import export_vectors
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
-from betae.training.loop import Outcome, fit
+from betae.training.loop import INTERRUPTED, Outcome, fit
+
+if TYPE_CHECKING:
+    import polars as pl
+
+METHODS: tuple[Method, ...] = get_args(Method)
+EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
 
 
 class Run:
@@ -97,6 +108,13 @@ class Run:
         """Load the best model, ready to score queries; each call loads it anew."""
         return load_model(self.model_folder)
 
+    @property
+    def predictor(self) -> Run | None:
+        """The run of the link predictor that was trained beside the model, if there is one."""
+        folder = self._parts.predictor
+        has_model = RunFolder(folder).has_model  # not before its first checkpoint
+        return Run.open(folder, self._moved_graph) if has_model else None
+
     # ---- evaluation ---------------------------------------------------------------------------
 
     def evaluate(
@@ -104,6 +122,7 @@ class Run:
         queries: QuerySet | Path | str,
         name: str | None = None,
         *,
+        method: Method = "embedding",
         split: str = "test",
         empty_queries: int = 1000,
         progress: Callable[[str, int, int], None] = lambda *_: None,
@@ -111,22 +130,39 @@ class Run:
         """Evaluate the model on a query set, and keep the result under a name.
 
         `queries` may be a folder, with a query set or with a release's pickles, of which `split` is
-        read; the result is named after it unless a name is given. `empty_queries` of each kind are
-        sampled to test whether queries without answers are recognised. `progress` is told what is
-        being done, how much of it is done, and how much there is.
+        read; the result is named after it unless a name is given. By `method` entities are ranked
+        by their distance from the embedded query, as in the paper, or by the truth of the query
+        over the completed graph, in which training edges alone count as known. `empty_queries` of
+        each kind are sampled to test whether queries without answers are recognised. `progress` is
+        told what is being done, how much of it is done, and how much there is.
         """
+        check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
         if not isinstance(queries, QuerySet):
             from betae.datasets.release_queries import open_queries
 
             folder, queries = Path(queries), open_queries(graph, queries, split)
             name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
+        name = name or queries.split
         with parallel.joined("Evaluate again."):
-            evaluation = evaluate(
-                self.model(), graph, queries, empty_queries=empty_queries, progress=progress
-            )
+            if method == "embedding":
+                evaluation = evaluate(
+                    self.model(), graph, queries, empty_queries=empty_queries, progress=progress
+                )
+            else:
+                name += "-completed"
+                completed = self.completed_graph("train", cache_bytes=EVALUATION_CACHE)
+                models = completed.probabilities.predictors
+                evaluation = evaluate(
+                    models[0],
+                    graph,
+                    queries,
+                    score=partial(distances_of, completed),
+                    predictors=[model.name for model in models],
+                    progress=progress,
+                )
             if parallel.process_number() == 0:
-                save_evaluation(evaluation, self.folder, name or queries.split)
+                save_evaluation(evaluation, self.folder, name)
         return evaluation
 
     @property
@@ -138,28 +174,71 @@ class Run:
 
     def answerer(
         self,
-        edges: Edges = "train",
+        edges: Edges = "all",
         *,
+        method: Method = "completed",
         use_index: bool = False,
+        union: UnionForm = "DNF",
         say: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
-        """Load the best model to answer questions; the first time, fit the probabilities.
+        """Load the run to answer questions; the first time, fit the probabilities.
 
-        `edges` says which edges of the graph count as known facts. `use_index` searches by the
-        index that `build_index` made, not exactly. `say` is told what takes long.
+        `edges` says which edges of the graph count as known facts. By `method` answers come from
+        the completed graph, or are ranked by their distance from the embedded question: then
+        `use_index` searches by the index that `build_index` made, and `union` is the form of the
+        question's unions. Without validation edges there is nothing to fit probabilities on: the
+        answers are ranked by embedding, and come without. `say` is told what takes long.
         """
         check_choice("edges", edges, EDGES)
+        check_choice("method", method, METHODS)
+        check_choice("union", union, get_args(UnionForm))
+        if method == "completed" and not use_index and len(self.graph.splits["valid"]):
+            completed = self.completed_graph(edges, say=say)
+            return Answerer(self.graph, ByCompletion(self.graph, completed), edges)
         # Looked up once: a training that still goes on may write a better model meanwhile.
         folder = self.model_folder
         index = Index.open(self._parts.index, folder.name) if use_index else None
-        model = load_model(folder)
-        calibration = read_calibration(self._parts.calibration, folder.name)
-        if calibration is None:
-            say("Fitting probabilities on validation queries, once")
-            calibration = calibrate(model, self.graph, model.table())
-            with suppress(StoreError):  # a read-only run is fitted again each time
-                write_calibration(calibration, self._parts.calibration, folder.name)
-        return Answerer(model, self.graph, calibration, edges, index)
+        model, path = load_model(folder), self._parts.calibration
+        calibration = fitted_calibration(path, folder.name, model, self.graph, say)
+        ranker = ByEmbedding(self.graph, model, calibration, index, union)
+        return Answerer(self.graph, ranker, edges)
+
+    def completed_graph(
+        self,
+        edges: Edges = "all",
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> CompletedGraph:
+        """Return the graph with a probability for every edge that is not among the known ones."""
+        # Looked up once: a training that still goes on may write a better model meanwhile.
+        folders = [self.model_folder, *([self.predictor.model_folder] if self.predictor else [])]
+        name = "+".join(folder.name for folder in folders)
+        models = [load_model(folder) for folder in folders]
+        weights = fitted_edges(self._parts.edges, name, models, self.graph, say)
+        log_odds = log_odds_of_missing(self.graph, edges)
+        probabilities = EdgeProbabilities(models, weights, log_odds)
+        return CompletedGraph(self.graph, probabilities, edges, cache_bytes)
+
+    def missing_edges(
+        self,
+        *,
+        relation: str | None = None,
+        entity: str | None = None,
+        above: float = 0.5,
+        edges: Edges = "all",
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> pl.DataFrame:
+        """Return the most probable edges that the graph lacks: see `betae.answering.complete`."""
+        completed = self.completed_graph(edges)
+        return missing_edges(
+            self.graph,
+            completed,
+            relation=relation,
+            entity=entity,
+            above=above,
+            progress=progress,
+        )
 
     @property
     def index(self) -> Index:
@@ -179,14 +258,7 @@ class Run:
 
     def bench_indexes(self, say: Callable[[str], None] = lambda _: None) -> list[Speed]:
         """Measure exact search and every kind of index for the model: speed and recall@10."""
-        model, name = self.model(), self.model_folder.name
-        table, queries = model.table(), typical_queries(model, self.graph)
-        indexes = [
-            build_index(model, table, queries, name, kind, say) for kind in KINDS[model.metric]
-        ]
-        say("Searching")
-        fresh = typical_queries(model, self.graph, seed=1)  # the effort was tuned on the others
-        return measure(model, table, fresh, indexes)
+        return measure_all(self.model(), self.graph, self.model_folder.name, say)
 
     def export_vectors(self, file: Path | str) -> tuple[QueryModel, int]:
         """Write the search vectors of all entities; return the model and the vectors' width."""
@@ -208,18 +280,36 @@ def train(
     """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
 
     Training queries come from `queries`, else they are sampled on the fly; validation queries from
-    `valid`, else they are sampled from the validation edges. `minutes` limits the time (over all
-    sessions of a run that is resumed); the learning rate then falls with the time, not the steps.
-    `report` is told every line of the metrics.
+    `valid`, else they are sampled from the validation edges. A link predictor that the config asks
+    for is trained after the model, from the edges themselves, into the folder's `predictor`; not if
+    there are no validation edges, which its scores would need to become probabilities.
+    `minutes` limits the time (over all sessions of a run that is resumed), half of it for each of
+    the two; the learning rate then falls with the time, not the steps. `report` is told every line
+    of the metrics.
     """
+    parts = RunFolder(folder)
+    beside = config.predictor if len(graph.splits["valid"]) else None
+    if minutes is not None and beside:
+        minutes /= 2
     outcome = fit(
         graph,
         config,
-        RunFolder(folder),
+        parts,
         queries=queries,
         valid=valid,
         minutes=minutes,
         resume=resume,
         report=report,
     )
+    if beside and outcome.why != INTERRUPTED:
+        of_predictor = fit(
+            parts.open_graph() if graph.folder is None else graph,
+            beside,
+            RunFolder(parts.predictor),
+            minutes=minutes,
+            resume=resume,
+            report=lambda line: report({"predictor": True, **line}),
+        )
+        if of_predictor.why == INTERRUPTED:
+            outcome = replace(outcome, why=INTERRUPTED)
     return Run(folder, outcome=outcome)

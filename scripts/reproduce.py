@@ -2,7 +2,7 @@
 
     python scripts/reproduce.py FB15k-237 betae --data DATA --out OUT
 
-DATA holds the released folders (FB15k-237-betae, FB15k-237-q2b, NELL-betae, NELL-q2b). Each step is
+DATA holds the released folders (FB15k-237-betae, FB15k-237-q2b, NELL-betae and so on). Each step is
 a `betae` command and is printed. Steps that are done are skipped: stop it at any time, and the same
 command continues, training included.
 """
@@ -17,8 +17,12 @@ from pathlib import Path
 from betae.cli import main
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-FOLDERS = {"FB15k-237": "FB15k-237", "NELL995": "NELL"}  # dataset -> prefix of its folders
-MODELS = ("betae", "query2box", "gqe")
+FOLDERS = {
+    "FB15k-237": "FB15k-237",
+    "NELL995": "NELL",
+    "FB15k": "FB15k",
+}  # dataset -> prefix of its folders
+MODELS = ("betae", "query2box", "gqe", "complex")
 
 
 def betae(*arguments: Path | str) -> None:
@@ -63,9 +67,13 @@ def reproduce() -> None:
         if not sets[-1].exists():
             rules = ("--split", "test", "--count", "5000", "--rules", "release")
             betae("sample", graph, *rules, "--out", sets[-1])
+    # A link predictor embeds no queries: it answers from the completed graph.
+    is_link_predictor = arguments.model == "complex"
+    how = ("--method", "completed") if is_link_predictor else ("--empty", "4000")
     for queries in sets:
-        if not (run / "evaluations" / f"{queries.name}.json").exists():
-            betae("eval", run, "--queries", queries, "--empty", "4000")
+        kept = queries.name + ("-completed" if is_link_predictor else "")
+        if not (run / "evaluations" / f"{kept}.json").exists():
+            betae("eval", run, "--queries", queries, *how)
     betae("report", run, "--out", out / f"{arguments.model}-report", "--overwrite")
 
 

@@ -1,7 +1,9 @@
 """Run: a run's folder from training to answers, and folders that are not as they were."""
 
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from betae.run import typical_queries
 from tests.training.helpers import small_config, small_graph
 
 QUESTION = "?X . r0(e1, ?X)"
+HELD_OUT = "?X . r1(e16, ?X)"  # e8, by a validation edge
 CONFIG = small_config(
     steps=10,
     validate_every=5,
@@ -33,6 +36,8 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
+    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 200)
     monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
     monkeypatch.setattr("betae.run.typical_queries", lambda *given: typical_queries(*given, 3))
 
@@ -103,6 +108,48 @@ def test_an_evaluation_is_kept(folder, test_queries):
     assert (folder / "run" / "evaluations" / "some-queries-valid.json").is_file()
 
 
+def test_the_two_methods_are_kept_side_by_side(folder, test_queries):
+    run = Run.open(folder / "run")
+    by_embedding = run.evaluate(test_queries, "mine", empty_queries=5)
+    completed = run.evaluate(test_queries, "mine", method="completed")
+    assert [(each.name, each.evaluation.method) for each in run.evaluations] == [
+        ("mine", "embedding"),
+        ("mine-completed", "completed"),
+    ]
+    assert (by_embedding.predictors, completed.predictors) == ([], ["betae"])
+    for name, result in completed.structures.items():
+        assert result.frequency == by_embedding.structures[name].frequency
+        assert result.metrics != by_embedding.structures[name].metrics
+    with pytest.raises(InvalidArgument, match="method is 'both'"):
+        run.evaluate(test_queries, method="both")
+
+
+def test_the_completed_graph_is_evaluated_as_it_answers(folder):
+    """Each hard answer is ranked among the entities that are no answer, a tie in the middle."""
+    run = Run.open(folder / "run")
+    queries = sample_queries(run.graph, {"1p": 6, "2p": 6, "2in": 6}, "valid")
+    evaluation = run.evaluate(queries, method="completed")
+    answerer = run.answerer("train")
+    for name, block in queries.blocks.items():
+        means = []
+        for query, easy, hard in replace(queries, blocks={name: block}):
+            found = {answer.entity: answer.probability for answer in answerer.answer(query, 30)}
+            truth = [found.get(entity, 0.0) for entity in run.graph.entities]  # 0: ruled out
+            others = np.delete(truth, [*easy, *hard])
+            ranks = [1 + sum(others > truth[e]) + sum(others == truth[e]) / 2 for e in hard]
+            means.append(np.mean([100 / rank for rank in ranks]))
+        assert evaluation.structures[name].metrics.mrr == pytest.approx(np.mean(means))
+
+
+def test_only_training_edges_count_in_an_evaluation(folder):
+    """The queries are the validation edges: who took those for known would be perfect."""
+    run = Run.open(folder / "run")
+    assert run.answerer().answer(HELD_OUT)[0].entity == "e8"
+    queries = sample_queries(run.graph, {"1p": 20}, "valid")
+    evaluation = run.evaluate(queries, method="completed")
+    assert evaluation.structures["1p"].metrics.mrr < 60
+
+
 # ---- questions --------------------------------------------------------------------------------
 
 
@@ -126,9 +173,12 @@ def test_the_index_of_a_run(folder):
     built = run.build_index()
     assert built.model == run.model_folder.name
     assert (run.index.kind, run.index.recall) == (built.kind, built.recall)
-    by_index = run.answerer(use_index=True)
-    assert by_index.index is not None
-    assert by_index.answer(QUESTION, 3) == run.answerer().answer(QUESTION, 3)
+    by_index = run.answerer(use_index=True)  # which is a search for an embedding
+    assert by_index.ranker.index is not None
+    found = by_index.answer(QUESTION, 3)
+    assert found.method == "embedding"
+    assert found == run.answerer(method="embedding").answer(QUESTION, 3)
+    assert found != run.answerer().answer(QUESTION, 3)
 
 
 # ---- folders that are not as they were --------------------------------------------------------

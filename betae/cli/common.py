@@ -60,6 +60,11 @@ def say(text: str) -> None:
     out.print(Text(text), highlight=False, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    err.print("[bold red]Warning:[/bold red]", Text(text), highlight=False, soft_wrap=True)
+
+
 # ---- arguments of several commands --------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
-"""The demonstration: a question with a negation, answered by the facts and then by a model.
+"""The demonstration: a question with a negation, asked of the facts and of the completed graph.
 
 Some facts of `world` are held out of training, such as the continent of Austria. Traversing the
-rest misses the answers that need them; a model trained on the rest predicts them.
+rest misses the answers that need them; a model trained on the rest says how probable they are.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
 from betae.cli.show import draw_description, draw_predictions, draw_tree, with_exact_answers
 from betae.datasets.bundled import world
@@ -39,7 +39,11 @@ def run_demo(console: Console, folder: Path) -> None:
     console.print(f"\n[bold]{len(known)} answers[/bold] follow from the facts at hand:")
     names = [graph.entity_label(int(entity)) for entity in known]
     console.print(", ".join(names), highlight=False)
-    console.print("\n[bold]Now with a model[/bold] that has learned from those facts:\n")
+    console.print(
+        "\n[bold]Some facts are hidden[/bold], such as the continent of Austria. A model learns "
+        "from the others how probable every missing edge is. Then the question is asked again, of "
+        "the completed graph:\n"
+    )
     run = _train(graph, folder, console)
     console.print(_draw_predictions(run, resolve(query, graph)))
     console.print(f"\nThe graph and the trained run are in {folder}.", highlight=False)
@@ -47,22 +51,10 @@ def run_demo(console: Console, folder: Path) -> None:
 
 def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
     from betae.cli.progress import showing_progress
-    from betae.models.beta import BetaConfig
     from betae.run import train
-    from betae.training.config import TrainConfig
+    from betae.training.config import default_config
 
-    config = TrainConfig(  # about half a minute on two cores
-        model=BetaConfig(dim=64, hidden=128),
-        batch_size=256,
-        candidates=512,
-        normalisation=0.02,  # few dimensions, small distances
-        size=0.02,
-        steps=1000,
-        learning_rate=2e-3,
-        validate_every=250,
-        checkpoint_every=250,
-        validation_queries=100,
-    )
+    config = default_config(graph)
     if not (folder / "graph").exists():
         graph.save(folder / "graph")
     graph, run = KnowledgeGraph.open(folder / "graph"), folder / "run"
@@ -70,15 +62,22 @@ def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
         return train(graph, config, run, resume=run.exists(), report=report)
 
 
-def _draw_predictions(run: Run, query: Query) -> Table:
+def _draw_predictions(run: Run, query: Query) -> RenderableType:
     """Draw the best answers that the facts do not give: why, and whether they are true."""
-    graph, answerer = run.graph, run.answerer()
+    graph, answerer = run.graph, run.answerer("train")
     true = {graph.entities[entity] for entity in answers(graph, query, "all").tolist()}
-    ranked = answerer.answer(query, graph.num_entities)
-    ranks = [answer.rank for answer in ranked if answer.status == "known"]
-    return draw_predictions(
-        answerer.answer(query, NUM_PREDICTIONS, status="predicted", explain=True),
-        f"The {len(ranks)} known answers rank {ranks[0]} to {ranks[-1]} of {len(ranked):,}; "
-        "the next predictions:",
+    found = answerer.answer(query, NUM_PREDICTIONS, status="predicted", explain=True)
+    right = [answer.entity in true for answer in found]
+    hidden = len(true) - found.num_known
+    table = draw_predictions(
+        found,
+        f"{found.summary()}.\nThe best predictions, each with the edge it rests on:",
         lambda answer: "[green]true, but hidden[/green]" if answer.entity in true else "wrong",
+    )
+    return Group(
+        table,
+        Text(
+            f"\n{sum(right[:10])} of the first 10 are true, and {sum(right)} of all {hidden} "
+            f"hidden answers are among these {len(right)}."
+        ),
     )

@@ -223,7 +223,7 @@ def sample(
     seed: Annotated[int, typer.Option(help="The same seed gives the same set.", min=0)] = 0,
     max_answers: Annotated[
         int | None,
-        typer.Option(help="Limit on the answers of a query [valid, test: 100].", min=1),
+        typer.Option(help="Limit on the answers of a query; for valid and test 100.", min=1),
     ] = None,
     rules: Annotated[
         Literal["paper", "release"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,7 +21,11 @@ from betae.cli.common import (
     existing_folder,
     out,
     say,
+    warn,
 )
+
+if TYPE_CHECKING:
+    from betae.training.loop import Outcome
 
 
 @app.command(
@@ -37,18 +41,22 @@ def train(
     recipe: Annotated[
         Path | None,
         typer.Option(
-            help="A TOML file; settings it leaves out have defaults.", callback=existing_file
+            help="A TOML file. Without one, settings follow the size of the graph.",
+            callback=existing_file,
         ),
     ] = None,
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="Training queries [sampled from the graph on the fly].", callback=existing_folder
+            help="Training queries; without them they are sampled on the fly.",
+            callback=existing_folder,
         ),
     ] = None,
     valid: Annotated[
         Path | None,
-        typer.Option(help="Validation queries [sampled from the graph].", callback=existing_folder),
+        typer.Option(
+            help="Validation queries; without them they are sampled.", callback=existing_folder
+        ),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -64,9 +72,15 @@ def train(
     from betae.cli.progress import showing_progress
     from betae.querysets.query_set import QuerySet
     from betae.run import train as run_training
-    from betae.training.config import TrainConfig, read_recipe
+    from betae.training.config import default_config, read_recipe
 
-    config = TrainConfig() if recipe is None else read_recipe(recipe)
+    config = default_config(opened) if recipe is None else read_recipe(recipe)
+    if not len(opened.splits["valid"]):
+        warn(
+            "the graph has no validation edges, so nothing tells the best model from the last, and "
+            "answers will be ranked by embedding, without probabilities. Ingest the graph with "
+            "--valid 0.05, say."
+        )
     with showing_progress(err, target, config, minutes) as report:
         trained = run_training(
             opened,
@@ -78,19 +92,31 @@ def train(
             resume=resume,
             report=report,
         )
-    result = trained.outcome
-    if report.is_shown and result is not None:
-        say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
-        if result.best_step:
-            say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
+    if report.is_shown and trained.outcome is not None:
+        _say_outcome(trained.outcome)
         say(f"written to {target}")
+
+
+def _say_outcome(result: Outcome) -> None:
+    """Say how training ended, and plainly if it was no use."""
+    say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
+    if not result.best_step:
+        return
+    say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
+    frequency = result.frequency_mrr
+    if frequency is not None and result.best_mrr < frequency:
+        warn(
+            "the model is worse than ranking entities by how often they occur with a query's "
+            f"last relations ({frequency:.1f} %). Train longer, or on more."
+        )
 
 
 @app.command(epilog="Example:  betae plot run --out curves.svg")
 def plot(
     run: RunPath,
     target: Annotated[
-        Path | None, typer.Option("--out", help="A .png or .svg file [curves.png in the run].")
+        Path | None,
+        typer.Option("--out", help="A .png or .svg file; curves.png in the run if not given."),
     ] = None,
 ) -> None:
     """Plot the loss and the validation MRR of a run."""
@@ -125,6 +151,7 @@ def inspect(
     "eval",
     epilog="Examples:\n\n"
     "  betae eval run --queries test-queries\n\n"
+    "  betae eval run --queries test-queries --method completed\n\n"
     "  betae eval run --queries NELL-betae --empty 4000\n\n"
     "  torchrun --nproc-per-node 2 -m betae eval run --queries test-queries",
 )
@@ -136,6 +163,10 @@ def evaluate(
             help="A query set, or a folder with the release's pickles.", callback=existing_folder
         ),
     ],
+    method: Annotated[
+        Literal["completed", "embedding"],
+        typer.Option(help="Rank by the completed graph, or by embedding as in the paper."),
+    ] = "embedding",
     split: Annotated[
         Literal["valid", "test"], typer.Option(help="Which queries of a release.")
     ] = "test",
@@ -160,13 +191,20 @@ def evaluate(
         is_writer = parallel.process_number() == 0
         with showing_work(err, is_writer) as progress:
             evaluation = opened.evaluate(
-                queries, split=split, empty_queries=empty, progress=progress
+                queries, method=method, split=split, empty_queries=empty, progress=progress
             )
         if is_writer:
             if as_json:
                 print(json.dumps(evaluation.to_json()))
             else:
                 out.print(draw_summary(evaluation))
+                for kind, average in evaluation.averages.items():
+                    if average.metrics.mrr < average.frequency.mrr:
+                        warn(
+                            f"on {kind} queries the model is worse than ranking entities by how "
+                            "often they occur with a query's last relations "
+                            f"({average.frequency.mrr:.1f} %)."
+                        )
                 say(f"kept with the run; for a page of it: betae report {run}")
 
 

@@ -34,11 +34,13 @@ def showing_counts(
 
 
 @contextmanager
-def showing_work(console: Console, is_shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+def showing_work(
+    console: Console, is_shown: bool, first: str = "reading the queries"
+) -> Iterator[Callable[[str, int, int], None]]:
     """Show one bar; yield what tells the work at hand, how much is done and how much there is."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
-        task = bars.add_task("reading the queries", total=None)
+        task = bars.add_task(first, total=None)
         yield lambda what, done, total: bars.update(
             task, description=what, completed=done, total=total
         )
@@ -51,28 +53,33 @@ class Reporter:
         self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
         self.board: Any | None = None
         self.is_shown = not bars.disable
-        self.mrr = "-"
+        self.what, self.mrr = "", "-"  # what is being trained, and its last validation
         self.task = bars.add_task("starting", total=1.0)
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Show a line of the metrics."""
+        """Show a line of the metrics; those of a predictor beside the model say so."""
+        beside = self.config.predictor if line.get("predictor") else None
+        config, what = beside or self.config, "predictor, " if beside else ""
+        if what != self.what:
+            self.what, self.mrr = what, "-"
         step = line["step"]
         if self.board is None:
             self.board = _tensorboard(self.run)
         if self.board is not None:
             for name, value in line.items():
-                if name not in ("step", "seconds"):
-                    self.board.add_scalar(name, value, step)
+                if name not in ("step", "seconds", "predictor"):
+                    self.board.add_scalar(("predictor/" if beside else "") + name, value, step)
         if "mrr" in line:
             self.mrr = f"{line['mrr']:.1f}"
             return
-        by_time = line["seconds"] / (60 * self.minutes) if self.minutes else 0.0
-        done = max(step / self.config.steps, by_time)
+        minutes = self.minutes and self.minutes / (2 if self.config.predictor else 1)
+        by_time = line["seconds"] / (60 * minutes) if minutes else 0.0
+        done = max(step / config.steps, by_time)
         left = line["seconds"] * (1 - done) / done / 60
         self.bars.update(
             self.task,
             completed=min(done, 1.0),
-            description=f"step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
+            description=f"{what}step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
             f"{line['queries_per_second']:,.0f} queries/s  {left:.1f} min left",
         )
 

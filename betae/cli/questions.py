@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.text import Text
 
-from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, out, say
+from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, out, say, warn
 from betae.errors import InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
     from betae.queries.ast import Query
 
-CSV_COLUMNS = ("query", "entity", "label", "rank", "score", "probability", "status")
+CSV_COLUMNS = ("query", "entity", "label", "rank", "probability", "status", "score")
+KnownEdges = Annotated[
+    Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
+]
 
 
 @app.command()
@@ -54,24 +57,28 @@ def answer(
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of answers.", min=1)] = 10,
     only: Annotated[
-        Literal["known", "predicted"] | None, typer.Option(help="Leave out the others.")
+        Literal["known", "assumed", "predicted"] | None,
+        typer.Option(help="Leave out the others; assumed: known unless a fact is missing."),
     ] = None,
     threshold: Annotated[
         float, typer.Option(help="Leave out answers less probable than this.", min=0, max=1)
     ] = 0.0,
+    method: Annotated[
+        Literal["completed", "embedding"],
+        typer.Option(help="From the completed graph, or by distance from the embedded question."),
+    ] = "completed",
     union: Annotated[
-        Literal["DNF", "DM"], typer.Option(help="How unions are computed: see docs/models.md.")
+        Literal["DNF", "DM"],
+        typer.Option(help="By embedding: how unions are computed, see docs/models.md."),
     ] = "DNF",
-    edges: Annotated[
-        Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
-    ] = "train",
+    edges: KnownEdges = "all",
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
     form: Annotated[
         Literal["table", "jsonl", "csv"], typer.Option("--format", help="How to print them.")
     ] = "table",
     graph: MovedGraph = None,
     use_index: Annotated[
-        bool, typer.Option("--index", help="Search the run's index: betae index build.")
+        bool, typer.Option("--index", help="By embedding: search the index of betae index build.")
     ] = False,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, how probable, and why."""
@@ -79,20 +86,32 @@ def answer(
     from betae.run import Run  # not before the questions can be read: it imports torch
 
     with err.status("Opening the run") as status:
-        answerer = Run.open(run, graph).answerer(edges, use_index=use_index, say=status.update)
+        answerer = Run.open(run, graph).answerer(
+            edges, method=method, use_index=use_index, union=union, say=status.update
+        )
+    _warn_of_method(answerer.ranker.method, method, use_index, explain)
 
     def results() -> Iterator[Answers]:
         for place, line in lines:
             try:
-                yield answerer.answer(
-                    line, k, status=only, threshold=threshold, union=union, explain=explain
-                )
+                yield answerer.answer(line, k, status=only, threshold=threshold, explain=explain)
             except (InvalidArgument, QueryError, UnresolvedName) as error:
                 if not place:
                     raise
                 raise InvalidArgument(f"{place}: {error}") from error
 
     _print_answers(results(), form)
+
+
+def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) -> None:
+    """Say if answers do not come as they were asked for."""
+    if method != wanted and not use_index:
+        warn(
+            "the graph has no validation edges to fit probabilities on, so answers are ranked by "
+            "embedding, without probabilities. Ingest it with --valid 0.05, say, and train again."
+        )
+    elif explain and method == "embedding":
+        warn("--explain needs the completed graph: leave out --method embedding and --index.")
 
 
 def _read_questions(question: str | None, file: str | None) -> list[tuple[str, str | Query]]:
@@ -141,6 +160,56 @@ def _read_lines(source: str) -> list[tuple[str, str]]:
     ]
 
 
+@app.command(
+    epilog="Examples:\n\n"
+    "  betae complete run --out missing.tsv\n\n"
+    "  betae complete run --relation capital --above 0.3 --out capitals.nt\n\n"
+    "  betae complete run --entity Austria --above 0.2"
+)
+def complete(
+    run: RunPath,
+    relation: Annotated[str | None, typer.Option(help="Only edges of this relation.")] = None,
+    entity: Annotated[
+        str | None, typer.Option(help="Only edges of this entity, judged from its end.")
+    ] = None,
+    above: Annotated[
+        float, typer.Option(help="Only edges more probable than this.", min=0, max=1)
+    ] = 0.5,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="A .tsv, .parquet or .nt file; without one the best are printed."
+        ),
+    ] = None,
+    edges: KnownEdges = "all",
+    graph: MovedGraph = None,
+) -> None:
+    """List the edges that the graph most probably lacks, and what speaks for each."""
+    from betae.answering.edge_files import check_format, write_edges
+
+    if target is not None:
+        check_format(target)
+
+    from betae.cli.progress import showing_work
+    from betae.cli.show import draw_edges
+    from betae.run import Run
+
+    opened = Run.open(run, graph)
+    with showing_work(err, True, "opening the run") as progress:
+        found = opened.missing_edges(
+            relation=relation,
+            entity=entity,
+            above=above,
+            edges=edges,
+            progress=lambda done, total: progress("trying edges", done, total),
+        )
+    if target is None:
+        out.print(draw_edges(found, opened.graph))
+    else:
+        write_edges(found, target)
+        say(f"{len(found):,} missing edges written to {target}")
+
+
 index_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -153,10 +222,9 @@ def _warn_of_recall(kind: str, recall: float) -> None:
     from betae.search.approximate import GOOD_RECALL
 
     if recall < GOOD_RECALL:
-        err.print(
-            f"[bold red]Warning:[/bold red] {kind} finds only {recall:.1%} of the 10 nearest "
-            f"entities, less than {GOOD_RECALL:.0%}: search exactly, or choose another --kind.",
-            highlight=False,
+        warn(
+            f"{kind} finds only {recall:.1%} of the 10 nearest entities, less than "
+            f"{GOOD_RECALL:.0%}: search exactly, or choose another --kind."
         )
 
 

@@ -13,7 +13,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
-from betae.answering.results import Answer, Answers, Step, shown_rank
+from betae.answering.results import (
+    STATUSES,
+    Answer,
+    Answers,
+    Step,
+    shown_chance,
+    shown_probability,
+    shown_rank,
+)
 from betae.evaluation.paper import describe_queries, paper_figures
 from betae.evaluation.results import Evaluation
 from betae.evaluation.tables import (
@@ -23,12 +31,15 @@ from betae.evaluation.tables import (
     cell_text,
     columns_of,
     figures,
+    method_name,
     span,
 )
 from betae.exact.answers import answers
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from betae.graph.describe import GraphDescription
     from betae.graph.graph import KnowledgeGraph
     from betae.models.store import ModelDescription
@@ -180,7 +191,10 @@ def draw_summary(evaluation: Evaluation) -> RichTable:
         "ROC-AUC": figures(evaluation.empty, names, lambda result: result.roc_auc),
     }
     digits = {"Spearman": 2, "ROC-AUC": 2}
-    table = RichTable(box=None, padding=(0, 1), title=describe_queries(evaluation))
+    title = describe_queries(evaluation)
+    if evaluation.method != "embedding":
+        title = f"{escape_markup(method_name(evaluation))}: {title}"
+    table = RichTable(box=None, padding=(0, 1), title=title)
     table.title_justify = "left"
     table.add_column("")
     shown = {
@@ -216,7 +230,7 @@ def _draw_step(title: str, step: Step) -> Tree:
             for source in step.sources:
                 add(branch, source)
             return
-        chance = "" if step.status == "known" else f" [dim]{step.probability:.0%}[/dim]"
+        chance = "" if step.status == "known" else f" [dim]{shown_chance(step)}[/dim]"
         child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + chance))
         for source in step.sources:
             add(child, source)
@@ -233,27 +247,52 @@ def draw_answers(answers: Answers) -> RenderableType:
     table.add_column("")
     table.add_column("answer")
     for answer in answers:
-        colour = "green" if answer.status == "known" else "yellow"
+        colour = "yellow" if answer.status == "predicted" else "green"
         table.add_row(
             shown_rank(answer),
-            f"{answer.probability:.1%}",
+            shown_probability(answer),
             f"[{colour}]{answer.status}[/{colour}]",
             Text(answer.label),
         )
     trees = [_draw_step(answer.label, answer.why) for answer in answers if answer.why]
-    return Group(Text(answers.summary()), table, *trees)
+    has_assumed = any(answer.status == "assumed" for answer in answers)
+    notes = [Text(f"assumed: {STATUSES['assumed']}", style="dim")] if has_assumed else []
+    return Group(Text(answers.summary()), table, *notes, *trees)
 
 
 def draw_predictions(answers: Answers, title: str, verdict: Callable[[Answer], str]) -> Table:
     """Lay out explained predictions with the edges they need; `verdict` judges each in markup."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
-    table.add_column("rank", justify="right")
+    table.add_column("probability", justify="right")
     for column in ("predicted", "missing edge", ""):
         table.add_column(column)
     for answer in answers:
         missing = ", ".join(answer.why.missing()) if answer.why else ""
-        table.add_row(shown_rank(answer), Text(answer.label), Text(missing), verdict(answer))
+        table.add_row(shown_probability(answer), Text(answer.label), Text(missing), verdict(answer))
     return table
+
+
+def draw_edges(edges: pl.DataFrame, graph: KnowledgeGraph, num_shown: int = 30) -> RenderableType:
+    """Lay out the most probable missing edges, with how full their ends are."""
+
+    def label(name: str) -> str:
+        return graph.entity_label(graph.entity_id(name))
+
+    table = Table(box=None, padding=(0, 2))
+    table.add_column("probability", justify="right")
+    table.add_column("missing edge", overflow="fold")
+    table.add_column("edges of the head", justify="right")
+    table.add_column("of the tail", justify="right")
+    for row in edges.head(num_shown).iter_rows(named=True):
+        table.add_row(
+            f"{row['probability']:.1%}",
+            Text(f"{label(row['head'])} {row['relation']} {label(row['tail'])}"),
+            f"{row['head_has']}, mean {row['heads_have']:.1f}",
+            f"{row['tail_has']}, mean {row['tails_have']:.1f}",
+        )
+    left = len(edges) - num_shown
+    more = [Text(f"{left:,} more: write them with --out", style="dim")] if left > 0 else []
+    return Group(Text(f"{len(edges):,} missing edges"), table, *more)
 
 
 # ---- searches -----------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from betae import parallel
 from betae.checks import check_positive
@@ -42,6 +44,7 @@ from betae.evaluation.uncertainty import (
 from betae.exact.answers import answers_of_structure
 from betae.exact.derivations import missing_edges, normal_form, num_edges
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.ragged import Ragged
 from betae.models.base import QueryModel
 from betae.models.execute import SCORES_AT_ONCE, UnionForm
 from betae.queries.ast import Or, Query, nodes
@@ -53,6 +56,8 @@ RESAMPLES = 1000  # of the bootstrap
 POINTS = 300  # of each structure, kept for the plot of uncertainty against the number of answers
 DE_MORGAN = "-DM"  # added to the name of a structure whose union is taken in De Morgan form
 
+# Queries and a form of their unions -> rows of the block with their distances, (n, num_entities).
+Score = Callable[[QueryBlock, UnionForm], Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]]
 Progress = Callable[[str, int, int], None]  # what is being done, how much is done, how much in all
 
 
@@ -61,6 +66,8 @@ def evaluate(
     graph: KnowledgeGraph,
     queries: QuerySet,
     *,
+    score: Score | None = None,
+    predictors: Sequence[str] = (),
     empty_queries: int = 1000,
     seed: int = 0,
     scores_at_once: int = SCORES_AT_ONCE,
@@ -68,26 +75,33 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model on a query set of its graph.
 
-    `empty_queries` queries of each kind are sampled for the test of queries without answers (0: no
-    test). `progress` is told what is being done, how much of it is done, and how much there is.
+    With `score`, entities are ranked by it, not by the model's embedding: that of the completed
+    graph, whose `predictors` are then named. `empty_queries` queries of each kind are sampled for
+    the test of queries without answers (0: no test). `progress` is told what is being done, how
+    much of it is done, and how much there is.
     """
     start = time.monotonic()
     check_positive("empty_queries", empty_queries, whole=True, or_zero=True)
     blocks = _blocks_to_rank(model, graph, queries)
-    can = {name: block for name, block in blocks.items() if model.can(block.structure)}
+    can = {name: block for name, block in blocks.items() if score or model.can(block.structure)}
     if not can:
         raise InvalidArgument(f"{type(model).__name__} cannot do {', '.join(blocks)}.")
     model.eval()
     results: dict[str, StructureResult] = {}
     means: dict[str, Doubles] = {}  # of the resamples
     tasks = _tasks(model, can)
-    for task, ranks in _rank_all(model, graph, queries.split, tasks, scores_at_once, progress):
+    if score is None:
+        with torch.no_grad():
+            score = partial(distances_of, model, model.table(), scores_at_once=scores_at_once)
+    else:
+        tasks = [_Task(name, block, "DNF") for name, block in can.items()]
+    for task, ranks in _rank_all(score, graph, queries.split, tasks, progress):
         values = per_query(100 / ranks[0], task.block.hard.offsets)
         means[task.name] = _resampled_means(values, seed)
         interval = _interval(means[task.name])
         results[task.name] = _summarise(graph, queries.split, task.block, ranks, interval)
     empty: dict[str, EmptyResult] = {}
-    if model.has_uncertainty:
+    if model.has_uncertainty and not predictors:
         results |= _measure_uncertainty(model, graph, queries.split, can, results, seed)
         if empty_queries:
             empty = _tell_all_empty(model, graph, can, empty_queries, seed, progress)
@@ -103,6 +117,8 @@ def evaluate(
         },
         cannot=[name for name in blocks if name not in can],
         empty=empty,
+        method="completed" if predictors else "embedding",
+        predictors=[*predictors],
         seconds=time.monotonic() - start,
     )
 
@@ -158,16 +174,13 @@ def _has_union(structure: Query) -> bool:
 
 
 def _rank_all(
-    model: QueryModel,
+    score: Score,
     graph: KnowledgeGraph,
     split: str,
     tasks: Sequence[_Task],
-    scores_at_once: int,
     progress: Progress,
 ) -> Iterator[tuple[_Task, Doubles]]:
     """Yield each task with the ranks of its hard answers, (num_readings, num_hard_answers)."""
-    with torch.no_grad():
-        table = model.table()
     done, total = 0, sum(len(task.block) for task in tasks)
     for task in tasks:
 
@@ -175,7 +188,7 @@ def _rank_all(
             progress(f"ranking {name}", before + number, total)
 
         readings = _readings(graph, split, task.block)
-        yield task, _rank(model, table, readings, task.union, scores_at_once, tell)
+        yield task, _rank(score, readings, task.union, tell)
         done += len(task.block)
 
 
@@ -189,26 +202,26 @@ def _readings(graph: KnowledgeGraph, split: str, block: QueryBlock) -> list[Quer
 
 
 def _rank(
-    model: QueryModel,
-    table: torch.Tensor,
+    score: Score,
     readings: Sequence[QueryBlock],
     union: UnionForm,
-    scores_at_once: int,
     tell: Callable[[int], None],
 ) -> Doubles:
     """Rank the hard answers of a block by each reading; the processes share the queries."""
     block = readings[0]
     mine = np.arange(parallel.process_number(), len(block), parallel.num_processes())
     parts = [reading.take(mine) for reading in readings]
-    pieces: list[list[Doubles]] = [[] for _ in readings]
-    for rows, distances in distances_of(model, table, parts[0], union, scores_at_once):
-        for part, ranks in zip(parts, pieces, strict=True):
-            ranks.append(rank_rows(distances, part.take(rows)))
-        tell(min(len(block), (int(rows[-1]) + 1) * parallel.num_processes()))
+    hard = parts[0].hard
+    places = Ragged(hard.offsets, np.arange(len(hard.values), dtype=np.int32))
+    ranks, done = np.empty((len(readings), len(hard.values))), 0
+    for rows, distances in score(parts[0], union):
+        for part, of_part in zip(parts, ranks, strict=True):
+            of_part[places.take(rows).values] = rank_rows(distances, part.take(rows))
+        done += len(rows)
+        tell(min(len(block), done * parallel.num_processes()))
     is_mine = np.isin(np.repeat(np.arange(len(block)), block.hard.lengths), mine)
     everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
-    for row, ranks in enumerate(pieces):
-        everyones[row, torch.from_numpy(is_mine)] = torch.from_numpy(np.concatenate([[], *ranks]))
+    everyones[:, torch.from_numpy(is_mine)] = torch.from_numpy(ranks)
     found: Doubles = parallel.sum_over_processes(everyones).cpu().numpy()
     return found
 

@@ -1,9 +1,11 @@
-"""The paper's own figures, and which of them an evaluation can be set beside."""
+"""Published figures, the paper's own and other systems', and what they can be set beside."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -11,10 +13,28 @@ from typing import Any
 from betae.evaluation.results import Evaluation
 
 
+@dataclass(frozen=True)
+class PublishedFigure:
+    """A figure of another system; unless it is checked, it is from memory of the paper."""
+
+    value: float
+    is_checked: bool
+
+
 @cache
 def paper() -> dict[str, Any]:
     """Return the paper's tables."""
-    text = resources.files("betae.evaluation").joinpath("paper.json").read_text(encoding="utf-8")
+    return _read("paper.json")
+
+
+@cache
+def published() -> dict[str, Any]:
+    """Return what other systems have published, with sources."""
+    return _read("published.json")
+
+
+def _read(name: str) -> dict[str, Any]:
+    text = resources.files("betae.evaluation").joinpath(name).read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
 
@@ -38,6 +58,8 @@ def describe_queries(evaluation: Evaluation) -> str:
         "betae": "the official queries of the BetaE release",
         "query2box": "the official queries of the Query2Box release",
     }.get(kind, "queries sampled by betae")
+    if queries.origin.get("rules") == "release":
+        what += " by the rules of the BetaE release"
     text = f"{queries.count:,} {queries.split} queries: {what}"
     if dataset and kind == "sampled":
         text += f"; the paper's figures for {dataset} are for its own sample of the same kind"
@@ -58,3 +80,25 @@ def paper_figures(evaluation: Evaluation, metric: str) -> dict[str, dict[str, fl
             values = {average if k == "average" else k: v for k, v in row["values"].items()}
             by_model[row["model"]] |= values
     return dict(by_model)
+
+
+def published_figures(evaluation: Evaluation, metric: str) -> dict[str, dict[str, PublishedFigure]]:
+    """Return other systems' figures for the graph of an evaluation, by system and structure.
+
+    They are MRRs on the BetaE release's test queries; Query2Box's queries are of another kind.
+    """
+    by_system: dict[str, dict[str, PublishedFigure]] = defaultdict(dict)
+    if metric == "mrr" and query_kind(evaluation) != "query2box":
+        for row in published()["rows"]:
+            if row["dataset"] == paper_dataset(evaluation):
+                figures = {k: PublishedFigure(v, row["checked"]) for k, v in row["values"].items()}
+                by_system[row["system"]] |= figures
+    return dict(by_system)
+
+
+def describe_published(evaluation: Evaluation, systems: Iterable[str]) -> str:
+    """Say whose figures stand beside an evaluation, and whether they are for the same queries."""
+    names = [f"{system} ({published()['systems'][system]})" for system in systems]
+    is_same = (query_kind(evaluation), evaluation.queries.split) == ("betae", "test")
+    on = "the official test queries of the BetaE release"
+    return f"Published: {', '.join(names)}, on {on}{'' if is_same else ', not on these'}."

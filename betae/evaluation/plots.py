@@ -39,9 +39,7 @@ def draw_mrr(evaluations: Sequence[KeptEvaluation]) -> Figure:
             [result.metrics.mrr - result.interval[0] for _, result in there],
             [result.interval[1] - result.metrics.mrr for _, result in there],
         ]
-        axes.bar(
-            places, values, width, yerr=spans, label=_literal(each.run), error_kw={"linewidth": 0.8}
-        )
+        axes.bar(places, values, width, yerr=spans, label=_label(each), error_kw={"linewidth": 0.8})
     most = most_complete(evaluations).structures
     places = [i + len(evaluations) * width for i, name in enumerate(names) if name in most]
     values = [most[name].frequency.mrr for name in names if name in most]
@@ -69,11 +67,12 @@ def draw_points(evaluations: Sequence[KeptEvaluation]) -> Figure:
     for axes in grid.flat[len(names) :]:
         axes.axis("off")
     for name, axes in zip(names, grid.flat, strict=False):
-        for each in evaluations:
+        for number, each in enumerate(evaluations):
             result = each.evaluation.structures.get(name)
             points = (result and result.points) or []
             x, y = [x for x, _ in points], [y for _, y in points]
-            axes.scatter(x, y, s=4, alpha=0.5, label=_literal(each.run))
+            if any(one.points for one in each.evaluation.structures.values()):
+                axes.scatter(x, y, s=4, alpha=0.5, label=_label(each), color=f"C{number}")
         axes.set(title=_literal(name), yscale="log")
     grid[0, 0].legend(fontsize="x-small")
     figure.supxlabel("uncertainty of the query")
@@ -92,12 +91,17 @@ def draw_curves(evaluations: Sequence[KeptEvaluation]) -> Figure:
             axes.plot(*zip(*result.curve, strict=True), label=label, linewidth=1)
         axes.plot([0, 1], [0, 1], color="grey", linestyle=":")
         axes.set(
-            title=f"Has answers? {_literal(each.run)}",
+            title=f"Has answers? {_label(each)}",
             xlabel="false positive rate",
             ylabel="true positive rate",
         )
         axes.legend(fontsize="x-small")
     return figure
+
+
+def _label(kept: KeptEvaluation) -> str:
+    is_completed = kept.evaluation.method == "completed"
+    return _literal(f"{kept.run}, completed graph" if is_completed else kept.run)
 
 
 def _literal(name: str) -> str:

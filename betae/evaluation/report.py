@@ -1,4 +1,4 @@
-"""Reports: the evaluations of some runs side by side, with the paper's figures beside them.
+"""Reports: the evaluations of some runs side by side, with published figures beside them.
 
 A report is a folder: `report.md` with its plots, `report.json`, and `report.html`, one page that
 holds everything.
@@ -16,7 +16,7 @@ from betae.errors import StoreError
 from betae.evaluation.pages import Section, html_page, markdown_page, plot_file
 from betae.evaluation.paper import describe_queries
 from betae.evaluation.results import KeptEvaluation, read_evaluations
-from betae.evaluation.tables import make_tables
+from betae.evaluation.tables import make_tables, tell_apart
 from betae.storage import write_manifest, writing_folder
 
 
@@ -45,10 +45,10 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
 
 
 def _by_query_set(evaluations: Iterable[KeptEvaluation]) -> list[list[KeptEvaluation]]:
-    """Group evaluations that were made on the same queries of the same graph."""
+    """Group evaluations that were made on the same queries of the same graph, by any method."""
     groups: dict[str, list[KeptEvaluation]] = defaultdict(list)
     for each in evaluations:
-        what = [each.name, asdict(each.evaluation.graph), asdict(each.evaluation.queries)]
+        what = [asdict(each.evaluation.graph), asdict(each.evaluation.queries)]
         groups[json.dumps(what, sort_keys=True)].append(each)
     return list(groups.values())
 
@@ -56,5 +56,7 @@ def _by_query_set(evaluations: Iterable[KeptEvaluation]) -> list[list[KeptEvalua
 def _section(members: Sequence[KeptEvaluation]) -> Section:
     from betae.evaluation.plots import draw_plots  # matplotlib is slow to import
 
+    members = tell_apart(members)
+    heading = min((each.name for each in members), key=len)  # without "-completed"
     description = describe_queries(members[0].evaluation)
-    return Section(members[0].name, description, make_tables(members), draw_plots(members))
+    return Section(heading, description, make_tables(members), draw_plots(members))

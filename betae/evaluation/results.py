@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from betae.errors import StoreError
 from betae.storage import writing_file
 
 EVALUATIONS = "evaluations"  # the folder inside a run
+
+Method = Literal["embedding", "completed"]  # of answering
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,13 @@ class QueryFacts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Everything that was measured for a model on a query set."""
+    """Everything that was measured for a model on a query set, by one method of answering.
 
-    model: str  # betae, query2box or gqe
+    By the method "embedding", the model embeds the query; by "completed", the query is evaluated on
+    a graph whose missing edges have probabilities, which the predictors give.
+    """
+
+    model: str  # betae, query2box, gqe or complex
     graph: GraphFacts
     queries: QueryFacts
     structures: dict[str, StructureResult]  # "2u-DM": unions in De Morgan form
@@ -120,6 +126,8 @@ class Evaluation:
     cannot: list[str]  # structures that the model cannot answer
     empty: dict[str, EmptyResult]  # queries without answers
     seconds: float
+    method: Method = "embedding"
+    predictors: list[str] = field(default_factory=list)  # names of models; none: the model alone
 
     @property
     def results(self) -> dict[str, StructureResult | Average]:
@@ -177,7 +185,8 @@ def read_evaluations(run: Path | str) -> list[KeptEvaluation]:
     found = []
     # A program that was killed while it wrote leaves a hidden file.
     files = (Path(run) / EVALUATIONS).glob("*.json")
-    for path in sorted(path for path in files if not path.name.startswith(".")):
+    whole = (path for path in files if not path.name.startswith("."))
+    for path in sorted(whole, key=lambda path: path.stem):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found.append(KeptEvaluation.from_json(content))
@@ -215,7 +224,7 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
         return [_typed(inner[0], item, where) for item in value]
     if origin is tuple and isinstance(value, list) and len(value) == len(inner):
         return tuple(_typed(*pair, where) for pair in zip(inner, value, strict=True))
-    if kind is Any:
+    if kind is Any or (origin is Literal and value in inner):
         return value
     if kind is float and value is None:
         return math.nan
@@ -241,12 +250,12 @@ def _typed_fields(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, Mapping):
         raise StoreError(f"{where or 'the file'} is {_shortened(value)}, not an object.")
     hints, found = get_type_hints(kind), {}
-    for field in fields(kind):
-        if field.name in value:
-            place = _inside(where, field.name)
-            found[field.name] = _typed(hints[field.name], value[field.name], place)
-        elif field.default is MISSING:
-            raise StoreError(f"{where or 'the file'} has no {field.name!r}.")
+    for each in fields(kind):
+        if each.name in value:
+            place = _inside(where, each.name)
+            found[each.name] = _typed(hints[each.name], value[each.name], place)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise StoreError(f"{where or 'the file'} has no {each.name!r}.")
     return kind(**found)
 
 
@@ -260,5 +269,7 @@ def _shortened(value: Any) -> str:
 
 
 def _in_words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(json.dumps, get_args(kind)))
     words = {float: "a number", int: "a whole number", str: "a string", dict: "an object"}
     return words.get(get_origin(kind) or kind, "a list")

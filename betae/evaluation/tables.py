@@ -1,13 +1,20 @@
-"""Tables of evaluations side by side, with the paper's figures beside them."""
+"""Tables of evaluations side by side, with the paper's and other systems' figures beside them."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from betae.evaluation.paper import paper_figures
+from betae.evaluation.paper import (
+    PublishedFigure,
+    describe_published,
+    paper_figures,
+    published,
+    published_figures,
+)
 from betae.evaluation.results import (
     Average,
     Evaluation,
@@ -26,8 +33,8 @@ COLUMNS = (  # the paper's order, then the negation structures
     *("1p", "2p", "3p", "2i", "3i", "pi", "ip", "2u", "2u-DM", "up", "up-DM", "EPFO"),
     *(*NEGATION, "negation"),
 )
-MODEL_NAMES = {"betae": "BetaE", "query2box": "Query2Box", "gqe": "GQE"}
-PAPERS_ROWS = [f"paper's {model}" for model in MODEL_NAMES.values()]
+MODEL_NAMES = {"betae": "BetaE", "query2box": "Query2Box", "gqe": "GQE", "complex": "ComplEx"}
+UNCHECKED = "†"
 METRICS = {"mrr": "MRR", "hits_at_1": "H@1", "hits_at_3": "H@3", "hits_at_10": "H@10"}
 EASY = (
     "With negation, entities that are answers on the smaller graph only are left out of the "
@@ -93,20 +100,39 @@ def most_complete(evaluations: Sequence[KeptEvaluation]) -> Evaluation:
     return max((each.evaluation for each in evaluations), key=lambda each: len(each.structures))
 
 
+def method_name(evaluation: Evaluation) -> str:
+    """Return how queries were answered: "BetaE", or "BetaE + ComplEx, completed graph"."""
+    if evaluation.method == "embedding":
+        return MODEL_NAMES.get(evaluation.model, evaluation.model)
+    predictors = evaluation.predictors or [evaluation.model]
+    return " + ".join(MODEL_NAMES.get(name, name) for name in predictors) + ", completed graph"
+
+
+def tell_apart(evaluations: Sequence[KeptEvaluation]) -> list[KeptEvaluation]:
+    """Add the evaluation's name to the run's where a label would stand for two evaluations."""
+    counts = Counter(map(_label, evaluations))
+    return [
+        replace(each, run=f"{each.run}, {each.name}") if counts[_label(each)] > 1 else each
+        for each in evaluations
+    ]
+
+
 def _trim(table: Table) -> Table:
-    """Leave out the columns in which no run has a figure."""
+    """Leave out the columns in which no run has a figure, and rows without any."""
+    papers = {f"paper's {model}" for model in MODEL_NAMES.values()}
+    others = papers | {f"published {system}" for system in published()["systems"]}
     kept = [
         place
         for place in range(len(table.columns))
-        if any(cells[place] is not None for label, cells in table.rows if label not in PAPERS_ROWS)
+        if any(cells[place] is not None for label, cells in table.rows if label not in others)
     ]
     rows = [(label, [cells[place] for place in kept]) for label, cells in table.rows]
+    rows = [(label, cells) for label, cells in rows if any(cell is not None for cell in cells)]
     return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
 
 
 def _label(kept: KeptEvaluation) -> str:
-    model = kept.evaluation.model
-    return f"{kept.run} ({MODEL_NAMES.get(model, model)})"
+    return f"{kept.run} ({method_name(kept.evaluation)})"
 
 
 def _paper_rows(evaluation: Evaluation, metric: str, columns: Sequence[str]) -> list[Row]:
@@ -114,6 +140,29 @@ def _paper_rows(evaluation: Evaluation, metric: str, columns: Sequence[str]) -> 
         (f"paper's {model}", [values.get(column) for column in columns])
         for model, values in paper_figures(evaluation, metric).items()
     ]
+
+
+def _published_rows(
+    evaluation: Evaluation, metric: str, columns: Sequence[str]
+) -> tuple[list[Row], list[str]]:
+    """Return the rows of other systems, with notes on where the figures are from."""
+
+    def cell(figure: PublishedFigure) -> Cell:
+        return figure.value if figure.is_checked else f"{figure.value:.1f}{UNCHECKED}"
+
+    systems = {
+        system: values
+        for system, values in published_figures(evaluation, metric).items()
+        if not values.keys().isdisjoint(columns)
+    }
+    rows: list[Row] = [
+        (f"published {system}", figures(values, columns, cell))
+        for system, values in systems.items()
+    ]
+    notes = [describe_published(evaluation, systems)] if rows else []
+    if any(isinstance(cell, str) for _, cells in rows for cell in cells):
+        notes.append(f"{UNCHECKED} From memory of the paper, not checked.")
+    return rows, notes
 
 
 # ---- the tables -------------------------------------------------------------------------------
@@ -136,8 +185,9 @@ def _metric_table(
         notes += _notes(each)
     most = most_complete(evaluations)
     of_baseline = figures(most.results, columns, lambda one: value(one.frequency))
-    rows += [(FREQUENCY, of_baseline), *_paper_rows(most, metric, columns)]
-    return Table(f"{METRICS[metric]}, %", columns, rows, notes)
+    others, sources = _published_rows(most, metric, columns)
+    rows += [(FREQUENCY, of_baseline), *_paper_rows(most, metric, columns), *others]
+    return Table(f"{METRICS[metric]}, %", columns, rows, [*notes, *sources])
 
 
 def _notes(kept: KeptEvaluation) -> list[str]:

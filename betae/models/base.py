@@ -33,6 +33,7 @@ class QueryModel(nn.Module, ABC):
     entities: nn.Parameter  # (num_entities, any): a learned row for every entity
     metric: ClassVar[Literal["inner product", "L1"]]  # of the search vectors
     has_sparse_gradient = False  # of `entities`: training sets it, since a step touches few rows
+    advice = "BetaE can: train a model with name = 'betae'."  # to who asks for what it cannot do
 
     def __init__(self, num_entities: int, num_relations: int, dim: int):
         super().__init__()
@@ -50,7 +51,10 @@ class QueryModel(nn.Module, ABC):
         """Raise UnsupportedQuery, with the first such query, unless `can` holds for all of them."""
         for query in queries:
             if not self.can(query):
-                self._cannot(f"take a complement, which {query} needs")
+                self._cannot(self._what_it_lacks(query))
+
+    def _what_it_lacks(self, query: Query) -> str:
+        return f"take a complement, which {query} needs"
 
     @property
     def has_uncertainty(self) -> bool:
@@ -101,9 +105,7 @@ class QueryModel(nn.Module, ABC):
         self._cannot("tell its uncertainty")
 
     def _cannot(self, what: str) -> NoReturn:
-        raise UnsupportedQuery(
-            f"{type(self).__name__} cannot {what}. BetaE can: train a model with name = 'betae'."
-        )
+        raise UnsupportedQuery(f"{type(self).__name__} cannot {what}. {self.advice}")
 
 
 class Attention(nn.Module):

@@ -82,6 +82,7 @@ def embed_queries(
     """Embed a batch of queries of ids, or of groups of them, in any mix."""
     groups = [group.to(model.entities.device) for group in _as_groups(queries)]
     work = schedule(tuple(group.structure for group in groups), union)
+    _check_branches(model, groups, work)
     values = _run(model, groups, work)
     return Embedded(
         torch.cat([values[root] for root in work.roots]),
@@ -99,6 +100,7 @@ def embed_nodes(
     """
     group = group_queries([query])[0].to(model.entities.device)
     work = schedule((group.structure,), union)
+    _check_branches(model, [group], work)
     values = _run(model, [group], work)
     symbols = group.symbols[0].tolist()
     return [
@@ -116,8 +118,15 @@ def _with_symbols(query: Query, symbols: Sequence[int]) -> Query:
     return fill(structure, [symbols[column] for column in columns])
 
 
+def _check_branches(model: QueryModel, groups: Sequence[Group], work: Schedule) -> None:
+    """Raise UnsupportedQuery, with the structure, if the model cannot do one of its branches."""
+    for plan, number in zip(work.plans, work.structures, strict=True):
+        if not model.can(plan[-1].query):
+            model.require([groups[number].structure])
+
+
 def _as_groups(queries: Sequence[Query] | Sequence[Group]) -> list[Group]:
-    groups = [_opened(item) for item in queries if isinstance(item, Group)]
+    groups = [with_all_symbols(item) for item in queries if isinstance(item, Group)]
     trees = [item for item in queries if isinstance(item, Query)]
     if len(queries) not in (len(groups), len(trees)):
         raise InvalidArgument("A batch is a list of queries or a list of Groups, not of both.")
@@ -127,7 +136,7 @@ def _as_groups(queries: Sequence[Query] | Sequence[Group]) -> list[Group]:
     return groups
 
 
-def _opened(group: Group) -> Group:
+def with_all_symbols(group: Group) -> Group:
     """Turn names that are fixed in the structure into symbols, so that plans see only columns."""
     columns = columns_of(group.structure)
     if len(columns.names) == group.symbols.shape[1]:

@@ -24,7 +24,7 @@ WEIGHTS = "model.safetensors"
 
 
 def model_name(config: ModelConfig) -> str:
-    """Return the name of the model that a config is for: betae, query2box or gqe."""
+    """Return the name of the model that a config is for: betae, query2box, gqe or complex."""
     for name, (config_class, _) in MODELS.items():
         if isinstance(config, config_class):
             return name

@@ -268,3 +268,14 @@ def measure(
             Speed(name, 1000 * float(np.median(times)), recall(np.concatenate(found), truth))
         )
     return speeds
+
+
+def measure_all(
+    model: QueryModel, graph: KnowledgeGraph, name: str, say: Callable[[str], None]
+) -> list[Speed]:
+    """Build every kind of index for a model, and measure them beside exact search."""
+    table, queries = model.table(), typical_queries(model, graph)
+    indexes = [build_index(model, table, queries, name, kind, say) for kind in KINDS[model.metric]]
+    say("Searching")
+    fresh = typical_queries(model, graph, seed=1)  # the effort was tuned on the others
+    return measure(model, table, fresh, indexes)

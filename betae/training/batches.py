@@ -145,7 +145,8 @@ def _sample_candidates(
 ) -> tuple[Ids, NDArray[Any]]:
     """Return negatives for each query, (B, negatives), and the candidates of all, distinct.
 
-    `positive` has an answer of each query, (B,). Only the margin loss has negatives.
+    `positive` has an answer of each query, (B,). Only the margin loss has negatives. A link
+    predictor learns from all answers, so all are candidates.
     """
     no_negatives = np.empty((len(positive), 0), dtype=np.int32)
     if config.loss == "margin":
@@ -155,7 +156,8 @@ def _sample_candidates(
     if config.candidates >= num_entities:
         return no_negatives, np.arange(num_entities)
     sampled = generator.choice(num_entities, config.candidates, replace=False)
-    return no_negatives, np.unique(np.concatenate([positive, sampled]))
+    sure = answers.values if config.is_for_links else positive
+    return no_negatives, np.unique(np.concatenate([sure, sampled]))
 
 
 @njit(nogil=True, cache=True)

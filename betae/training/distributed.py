@@ -11,7 +11,7 @@ from torch import Tensor
 from betae.models.execute import Group
 from betae.parallel import num_processes, process_number
 from betae.training.batches import Batch
-from betae.training.optimizer import Optimizer
+from betae.training.optimizer import AnyOptimizer
 
 
 def share_of(batch: Batch) -> Batch:
@@ -37,7 +37,7 @@ def share_of(batch: Batch) -> Batch:
     )
 
 
-def sum_gradients(optimizer: Optimizer) -> None:
+def sum_gradients(optimizer: AnyOptimizer) -> None:
     """Add the gradients of all processes, so that each takes the same step."""
     if num_processes() == 1:
         return

@@ -6,7 +6,9 @@ RUN/
   metrics.jsonl             a line for every report and every validation
   checkpoint-00001500/      everything needed to resume: model, optimizer, random state, positions
   best-00001000/            the model with the best validation MRR so far
-  calibration.json          how distances become probabilities, fitted at the first question
+  predictor/                the link predictor that was trained beside it: a run of its own
+  edges.json                how scores of edges become probabilities, fitted at the first question
+  calibration.json          how distances become probabilities, for answers by embedding
   evaluations/NAME.json     what `betae eval` measured on a query set: see evaluation/results.py
   index/                    an approximate index of the entities
 
@@ -37,7 +39,9 @@ class RunFolder:
     def __init__(self, path: Path | str):
         self.path = Path(path)
         self.calibration = self.path / "calibration.json"
+        self.edges = self.path / "edges.json"
         self.index = self.path / "index"
+        self.predictor = self.path / "predictor"
         self._config = self.path / "config.json"
         self._graph = self.path / "graph.json"
         self._metrics = self.path / "metrics.jsonl"
@@ -170,6 +174,11 @@ class RunFolder:
         if not target.exists():
             save_model(model, target, graph_fingerprint)
         self._keep_newest("best")
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a model to load."""
+        return bool(self.newest("best") or self.newest("checkpoint"))
 
     def best_model(self) -> Path:
         """Return the folder of the best model, or of the last one if none was validated."""

@@ -10,13 +10,15 @@ from torch import Tensor
 from betae import parallel
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.models.complex import ComplexConfig
 from betae.models.execute import embed_queries
 from betae.models.store import build_model
 from betae.training import distributed
 from betae.training.batches import Batch
 from betae.training.config import TrainConfig
+from betae.training.links import LinkLoss
 from betae.training.losses import MarginLoss, SoftmaxLoss, make_loss
-from betae.training.optimizer import Optimizer
+from betae.training.optimizer import AnyOptimizer, make_optimizer
 
 LOSS = "loss."  # before the names of the loss's tensors in a checkpoint
 
@@ -27,21 +29,24 @@ class Learner:
 
     config: TrainConfig
     model: QueryModel
-    loss: SoftmaxLoss | MarginLoss
-    optimizer: Optimizer
+    loss: SoftmaxLoss | MarginLoss | LinkLoss
+    optimizer: AnyOptimizer
     device: torch.device
 
     def forward(self, batch: Batch) -> Tensor:
         """Return this process's part of the mean loss over a batch."""
         model, share = self.model, distributed.share_of(batch).to(self.device)
         with matrix_precision(self.config.precision, self.device):
+            if isinstance(self.loss, LinkLoss):
+                costs: Tensor = self.loss(model, share, batch)
+                return costs.sum() / len(batch)
             embedded = embed_queries(model, share.groups)
             distances = embedded.best(model.distance(embedded.sets, model.table(share.candidates)))
         uncertainty = None
         if self.config.loss == "softmax" and self.config.size and model.has_uncertainty:
             largest = -embedded.best(-model.uncertainty(embedded.sets))
             uncertainty = largest.float() / model.dim
-        costs: Tensor = self.loss(distances.float(), share, uncertainty)
+        costs = self.loss(distances.float(), share, uncertainty)
         return costs.sum() / len(batch)
 
     def backward(self, loss: Tensor) -> float:
@@ -69,8 +74,8 @@ def make_learner(graph: KnowledgeGraph, config: TrainConfig) -> Learner:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(config.model, graph.num_entities, graph.num_relations).to(device)
     model.has_sparse_gradient = True
-    loss = make_loss(config).to(device)
-    return Learner(config, model, loss, Optimizer(model, loss, config), device)
+    loss = LinkLoss(config.model) if isinstance(config.model, ComplexConfig) else make_loss(config)
+    return Learner(config, model, loss.to(device), make_optimizer(model, loss, config), device)
 
 
 def matrix_precision(precision: str, device: torch.device) -> torch.autocast:

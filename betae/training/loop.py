@@ -24,9 +24,10 @@ from betae.training.interrupts import interruptible
 from betae.training.learner import Learner, make_learner
 from betae.training.optimizer import rate_factor
 from betae.training.streams import open_streams
-from betae.training.validation import validate, validation_queries
+from betae.training.validation import frequency_mrr, validate, validation_queries
 
 REPORT_EVERY = 50  # steps
+INTERRUPTED = "interrupted"  # why training ended
 RESUME = "The last checkpoint is whole: resume from it with --resume."
 DIVERGED = "Start again in another folder with a smaller learning_rate; what was good is kept in"
 
@@ -39,6 +40,7 @@ class Outcome:
     seconds: float
     best_mrr: float  # in percent, on validation queries, mean over the structures
     best_step: int
+    frequency_mrr: float | None  # of ranking by frequency on the same queries; None without them
     why: str  # why it ended
 
 
@@ -73,7 +75,10 @@ def fit(
             batches = prepare_batches(progress.step, streams, config, graph.num_entities, empty)
             with closing(batches):
                 why = _train(learner, batches, valid, journal, minutes, is_interrupted)
-    return Outcome(progress.step, progress.seconds, progress.best_mrr, progress.best_step, why)
+        frequency = None if valid is None else frequency_mrr(graph, valid)
+    return Outcome(
+        progress.step, progress.seconds, progress.best_mrr, progress.best_step, frequency, why
+    )
 
 
 def _train(
@@ -123,7 +128,7 @@ def _why(
     config: TrainConfig, interrupted: bool = False, is_late: bool = False, is_stuck: bool = False
 ) -> str:
     if interrupted:
-        return "interrupted"
+        return INTERRUPTED
     if is_late:
         return "time is up"
     if is_stuck:

@@ -1,7 +1,8 @@
 """Adam for the networks and for those rows of the entity table that a step has touched.
 
 A step looks up a few thousand entities. Dense Adam would still read and write every row and both
-its moments; here the gradient of the table is sparse and only its rows are updated.
+its moments; here the gradient of the table is sparse and only its rows are updated. A link
+predictor, which has no networks, learns by Adagrad in the same way.
 """
 
 from __future__ import annotations
@@ -101,6 +102,60 @@ class Optimizer:
             }
             if state:
                 self.dense.state[parameter] = state
+
+
+class LinkOptimizer:
+    """Adagrad for a link predictor: all relation rows, and the touched entity rows."""
+
+    def __init__(self, model: QueryModel, config: TrainConfig):
+        self.entities = model.entities
+        self.tables: list[Tensor] = [model.get_parameter(name) for name in model.relation_tables()]
+        self.squares = [torch.zeros_like(table) for table in (self.entities, *self.tables)]
+        self.rate = config.learning_rate
+
+    def dense_parameters(self) -> list[Tensor]:
+        """Return all parameters but the entity table."""
+        return self.tables
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+        for table in (self.entities, *self.tables):
+            table.grad = None
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """Update with `factor` times the learning rate."""
+        rate = self.rate * factor
+        of_entities = self.entities.grad
+        assert of_entities is not None
+        gradient = of_entities.coalesce()
+        rows, values = gradient.indices()[0], gradient.values()
+        squares = self.squares[0][rows].addcmul_(values, values)
+        self.squares[0][rows] = squares
+        self.entities.index_add_(0, rows, values / squares.sqrt().add_(EPSILON), alpha=-rate)
+        for table, squares in zip(self.tables, self.squares[1:], strict=True):
+            assert table.grad is not None
+            squares.addcmul_(table.grad, table.grad)
+            table.addcdiv_(table.grad, squares.sqrt().add_(EPSILON), value=-rate)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that is needed to resume, by name."""
+        return {f"{number}.squares": squares for number, squares in enumerate(self.squares)}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up a state where it was left."""
+        for number, squares in enumerate(self.squares):
+            squares.copy_(tensors[f"{number}.squares"])
+
+
+AnyOptimizer = Optimizer | LinkOptimizer
+
+
+def make_optimizer(model: QueryModel, loss: nn.Module, config: TrainConfig) -> AnyOptimizer:
+    """Return the optimizer for a model."""
+    if config.is_for_links:
+        return LinkOptimizer(model, config)
+    return Optimizer(model, loss, config)
 
 
 Tables = tuple[Tensor, Tensor, Tensor]  # weights, mean gradients, mean squared gradients

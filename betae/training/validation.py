@@ -7,7 +7,8 @@ import torch
 
 from betae import parallel
 from betae.errors import InvalidArgument
-from betae.evaluation.ranks import per_query, rank_block
+from betae.evaluation.baseline import rank_by_frequency
+from betae.evaluation.ranks import mean, per_query, rank_block
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
@@ -58,3 +59,13 @@ def validate(model: QueryModel, queries: QuerySet) -> dict[str, float]:
         name: 100 * float(total) / len(block)
         for (name, block), total in zip(queries.blocks.items(), totals, strict=True)
     }
+
+
+def frequency_mrr(graph: KnowledgeGraph, queries: QuerySet) -> float:
+    """Return the MRR of ranking by frequency, mean over the structures, in percent."""
+    return mean(
+        [
+            100 * float(per_query(1 / rank_by_frequency(graph, block), block.hard.offsets).mean())
+            for block in queries.blocks.values()
+        ]
+    )

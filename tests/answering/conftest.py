@@ -1,4 +1,4 @@
-"""One thread, which is faster, and few queries to fit probabilities on."""
+"""One thread, which is faster, and few queries and edges to fit probabilities on."""
 
 import pytest
 import torch
@@ -16,3 +16,5 @@ def _one_thread():
 def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
     monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
+    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 200)

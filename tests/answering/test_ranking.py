@@ -1,47 +1,25 @@
-"""Ranking: what is left out, what is added, and who has a rank."""
+"""Found: those behind the ones that are left out move up."""
 
 import numpy as np
-import pytest
 
-from betae.answering.ranking import NOTHING, Ranking
+from betae.answering.ranking import Found
 
-
-def ranking(ids, distances):
-    return Ranking.of(np.array(ids), np.array(distances, dtype=np.float32))
+IDS = np.array([5, 3, 8, 1])
+DISTANCES = np.array([0.5, 1, 1, 2], dtype=np.float32)
 
 
-def rows(found):
-    """Entity, rank and score at each place."""
-    places = range(len(found))
-    return [(int(found.ids[place]), found.rank(place), found.score(place)) for place in places]
+def test_what_is_left_out():
+    found = Found(IDS, np.array([0.9, 0.5, 0.5, 0.1]), DISTANCES, 3, entropy=2.0)
+    left = found.without(np.array([3, 1, 7]))
+    assert left.ids.tolist() == [5, 8]
+    assert left.probabilities.tolist() == [0.9, 0.5]
+    assert left.distances.tolist() == [0.5, 1]
+    assert left.num_ranked == 2  # of the first three
+    assert left.entropy == 2.0
 
 
-FOUND = ranking([5, 3, 8, 1], [0.5, 1, 1, 2])
-
-
-def test_what_was_searched_for_is_ranked():
-    assert rows(FOUND) == [(5, 1, -0.5), (3, 2, -1), (8, 3, -1), (1, 4, -2)]
-    assert rows(ranking([4, -1, -1], [1, np.inf, np.inf])) == [(4, 1, -1)]
-    assert rows(NOTHING) == []
-
-
-def test_those_behind_the_ones_left_out_move_up():
-    assert rows(FOUND.without(np.array([3, 1, 7]))) == [(5, 1, -0.5), (8, 2, -1)]
-    assert rows(FOUND.without(np.array([], dtype=int))) == rows(FOUND)
-
-
-def test_the_missed_have_a_rank_only_before_the_farthest_that_was_found():
-    both = FOUND.with_missed(np.array([7, 2]), np.array([3, 1.5], dtype=np.float32))
-    assert rows(both) == [
-        (5, 1, -0.5), (3, 2, -1), (8, 3, -1), (2, 4, -1.5), (1, 5, -2), (7, None, -3),
-    ]  # fmt: skip
-    assert rows(both.without(np.array([5])))[-2:] == [(1, 4, -2), (7, None, -3)]
-    assert rows(NOTHING.with_missed(np.array([7]), np.array([3], np.float32))) == [(7, None, -3)]
-
-
-@pytest.mark.parametrize("known", [[9, 3, 6], [6, 9]])
-def test_known_answers_without_an_embedding_come_first(known):
-    found = FOUND.with_known(np.array(known))
-    assert rows(found) == [(6, None, None), (9, None, None), *rows(FOUND)]
-    left = found.without(np.array([6, 5]))
-    assert rows(left) == [(9, None, None), (3, 1, -1), (8, 2, -1), (1, 3, -2)]
+def test_what_there_is_not_is_not_there():
+    left = Found(IDS, None).without(np.array([], dtype=int))
+    assert left.ids.tolist() == IDS.tolist()
+    assert (left.probabilities, left.distances, left.explain) == (None, None, None)
+    assert left.num_ranked == 4

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from betae.answering.results import Answer, Answers, Step
 from betae.cli.show import draw_answers
-from tests.answering.helpers import exact, strict, untrained
+from tests.answering.helpers import exact, guessing, strict, untrained
 
 ODD = [
     "[red]x[/red]",
@@ -23,6 +23,7 @@ ODD = [
     "http://example.org/a?b=[c]&d",
 ]
 VOID = {"br"}
+CHILDREN = "?X . parent(ann, ?X)"
 
 
 def answers_of(*labels, why=True, **changes):
@@ -31,14 +32,15 @@ def answers_of(*labels, why=True, **changes):
             f"id {label}",
             label,
             rank,
-            -float(rank),
             0.5,
             "predicted",
+            -float(rank),
             Step(f"{label} rel {label}", "missing", 0.5) if why else None,
         )
         for rank, label in enumerate(labels, 1)
     )
-    return replace(Answers("?X . r(a, ?X)", rows, 0, 1.5, None, False), **changes)
+    answers = Answers("?X . r(a, ?X)", rows, "completed", "all", 0, 0, 0, 1.5, None)
+    return replace(answers, **changes)
 
 
 def drawn(renderable, width=80):
@@ -52,9 +54,9 @@ def drawn(renderable, width=80):
 
 
 def test_repr():
-    known = Answer("b", "Bob", 1, -0.0, 1.0, "known")
-    predicted = Answer("c", "Cat", 12, -3.5, 0.0349, "predicted")
-    answers = Answers("?X . r(a, ?X)", (known, predicted), 1, 1234.56, 0.5, False)
+    known = Answer("b", "Bob", 1, 1.0, "known")
+    predicted = Answer("c", "Cat", 12, 0.0349, "predicted")
+    answers = answers_of(answers=(known, predicted), num_known=1, expected=1234.56)
     lines = repr(answers).splitlines()
     assert lines[0] == "?X . r(a, ?X)"
     assert lines[1] == "1 known; about 1,234.6 expected"
@@ -64,11 +66,58 @@ def test_repr():
 
 
 def test_a_question_without_answers_says_so():
-    answers = answers_of(expected=0.2, looks_empty=True)
+    answers = answers_of(expected=0.2)
     assert "it looks as if there is none" in repr(answers)
     assert "it looks as if there is none" in drawn(draw_answers(answers))
     assert "it looks as if there is none" in answers._repr_html_()
     assert "looks" not in repr(answers_of("a"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "summary"),
+    [
+        ({"num_known": 1, "num_by_all": 1}, "1 known; about 1.5 expected"),
+        ({"edges": "train", "num_known": 3, "num_by_all": 1200},
+         "3 of 1,200 known: train edges only; about 1.5 expected"),
+        ({"edges": "train+valid"}, "0 of 0 known: train+valid edges only; about 1.5 expected"),
+        ({"num_known": 5, "num_assumed": 2},
+         "5 known, 2 of them unless a fact is missing; about 1.5 expected"),
+        ({"expected": None}, "0 known"),
+        ({"expected": 0.0}, "0 known; about 0.0 expected; it looks as if there is none"),
+    ],
+)  # fmt: skip
+def test_the_summary(changes, summary):
+    assert answers_of(**changes).summary() == summary
+
+
+def test_only_facts_are_certain():
+    """Whatever is drawn rounds to less than 100 %."""
+    step = Step("a is not among b", "not", 1.0)
+    missing = Step("a r b", "missing", 0.996, (step,))
+    for status, shown in (("known", "100.0%"), ("assumed", ">99.9%"), ("predicted", ">99.9%")):
+        answers = answers_of(answers=(Answer("a", "a", 1, 1 - 1e-6, status, why=missing),))
+        for text in (repr(answers), drawn(draw_answers(answers)), read(answers._repr_html_()).text):
+            assert shown in text
+            assert ("100" in text) == (status == "known")
+    assert "missing >99%" in drawn(draw_answers(answers))
+    assert "(not, >99%)" in read(answers._repr_html_()).text
+
+
+def test_answers_without_probabilities():
+    answer = Answer("b", "Bob", 1, None, "predicted", -0.5)
+    answers = answers_of(answers=(answer,), expected=None)
+    assert not answers.looks_empty
+    assert repr(answers).splitlines()[1:] == ["0 known", "     1       -  predicted  Bob"]
+    assert drawn(draw_answers(answers)).splitlines()[-1].split() == ["1", "-", "predicted", "Bob"]
+    assert "<td>-</td>" in answers._repr_html_()
+    assert answers.to_polars()["probability"].to_list() == [None]
+    assert strict(json.dumps(answers.to_json()))["expected"] is None
+
+
+def test_what_assumed_means_is_said_where_it_occurs():
+    assumed = answers_of(answers=(Answer("a", "a", 1, 0.9, "assumed"),))
+    assert "assumed: known unless a fact is missing" in drawn(draw_answers(assumed))
+    assert "assumed" not in drawn(draw_answers(answers_of("a")))
 
 
 def test_it_is_a_sequence():
@@ -89,8 +138,8 @@ def test_to_polars(labels):
     import polars as pl
 
     frame = answers_of(*labels).to_polars()
-    assert frame.columns == ["entity", "label", "rank", "score", "probability", "status"]
-    assert frame.dtypes == [pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.String]
+    assert frame.columns == ["entity", "label", "rank", "probability", "status", "score"]
+    assert frame.dtypes == [pl.String, pl.String, pl.Int64, pl.Float64, pl.String, pl.Float64]
     assert frame["label"].to_list() == labels
     assert frame["entity"].to_list() == [f"id {label}" for label in labels]
     assert frame["rank"].to_list() == list(range(1, len(labels) + 1))
@@ -107,9 +156,11 @@ def test_to_json_is_strict(labels):
 
 @pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
 def test_real_answers_are_strict_json(toy_graph, model_name):
-    answers = untrained(toy_graph, model_name).answer("?X . parent(ann, ?X)", 12, explain=True)
+    answers = untrained(toy_graph, model_name).answer(CHILDREN, 12, explain=True)
     told = strict(json.dumps(answers.to_json()))
     assert len(told["answers"]) == 12
+    assert (told["method"], told["edges"], told["looks_empty"]) == ("embedding", "train", False)
+    told = strict(json.dumps(guessing(toy_graph).answer(CHILDREN, explain=True).to_json()))
     assert told["answers"][0]["why"]["sources"] == []
 
 
@@ -154,7 +205,7 @@ def test_a_tree(toy_graph):
         "Peru",
         "├── Lima in Peru  known",
         "│   └── Sam lives_in Lima  missing 80%",
-        "└── Peru is none of: in(Oslo, ?X)  not 90%",
+        "└── Peru is not among in(Oslo, ?X)  not 90%",
     ]
 
 

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from betae import KnowledgeGraph, Triples
-from betae.run import Run
+from betae.answering.results import STATUSES, shown_chance
+from betae.run import METHODS, Run
 from tests.answering.helpers import save_run, strict
 from tests.cli.test_cli import flat, run, run_main
 from tests.training.helpers import small_graph
 
 QUESTION = "?X . r0(e1, ?X)"
 OTHER = "?X . r1(e2, ?X) & !r0(e1, ?X)"
+HELD_OUT = "?X . r1(e16, ?X)"  # e8, by a validation edge
 ODD = ['a,"b"', "two\nlines", "[red]x[/red]", "a:key:b", "é", "plain"]
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +70,20 @@ def test_jsonl(made):
     assert told == json.loads(json.dumps(found))
 
 
-def test_csv(made):
-    text = answer(made, QUESTION, "--format", "csv", "-k", 3)
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    found = Run.open(made).answerer().answer(QUESTION, 3)
-    assert list(rows[0]) == ["query", "entity", "label", "rank", "score", "probability", "status"]
-    assert [row["entity"] for row in rows] == [a.entity for a in found]
-    assert [float(row["score"]) for row in rows] == [a.score for a in found]
-    assert {row["query"] for row in rows} == {found.query}
+@pytest.mark.parametrize("method", ["completed", "embedding"])
+def test_csv(made, method):
+    text = answer(made, QUESTION, "--format", "csv", "-k", 3, "--method", method)
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == ["query", "entity", "label", "rank", "probability", "status", "score"]
+    found = Run.open(made).answerer(method=method).answer(QUESTION, 3)
+    assert [a.score is None for a in found] == [method == "completed"] * 3
+    assert rows == [
+        [
+            *(found.query, a.entity, a.label, str(a.rank), str(a.probability), a.status),
+            "" if a.score is None else str(a.score),
+        ]
+        for a in found
+    ]
 
 
 def test_csv_quotes_what_it_must(odd):
@@ -128,29 +138,105 @@ def test_sparql_as_text_and_as_a_file(made, write):
 
 
 def test_explain(made):
-    plain, explained = answer(made, OTHER), answer(made, OTHER, "--explain")
-    assert "missing" not in plain
-    assert "missing" in explained
-    assert "is none of" in explained
-    (told,) = json_lines(answer(made, OTHER, "--explain", "--format", "jsonl", "-k", 1))
-    assert told["answers"][0]["why"]["status"] == "and"
+    plain, explained = answer(made, OTHER, "-k", 2), answer(made, OTHER, "-k", 2, "--explain")
+    assert explained.startswith(plain)
+    lines = [line.strip() for line in explained.removeprefix(plain).splitlines()]
+    found = Run.open(made).answerer().answer(OTHER, 2, explain=True)
+    assert [a.status for a in found] == ["assumed", "predicted"]
+    guess, absence = found[1].why.sources
+    assert lines == [
+        "e8",
+        "├── e2 r1 e8  known",
+        "└── e8 is not among r0(e1, ?X)  not >99%",
+        found[1].label,
+        f"├── e2 r1 {found[1].label}  missing {shown_chance(guess)}",
+        f"└── {found[1].label} is not among r0(e1, ?X)  not {shown_chance(absence)}",
+    ]
+    (told,) = json_lines(answer(made, OTHER, "--explain", "--format", "jsonl", "-k", 2))
+    assert [row["why"]["status"] for row in told["answers"]] == ["and", "and"]
+    assert told == json.loads(json.dumps(found.to_json()))
 
 
-def test_filters_and_views(made):
-    def entities(*arguments):
-        (told,) = json_lines(answer(made, QUESTION, "--format", "jsonl", "-k", 30, *arguments))
-        return [row["entity"] for row in told["answers"]], told
+def told_of(folder, question, *arguments):
+    """All that is said of one question, as JSON."""
+    (told,) = json_lines(answer(folder, question, "--format", "jsonl", "-k", 30, *arguments))
+    return told
 
-    everything, _ = entities()
-    known, _ = entities("--only", "known")
-    predicted, _ = entities("--only", "predicted")
-    assert sorted(known + predicted) == sorted(everything)
-    assert len(everything) == 30
-    sure, _ = entities("--threshold", 1)
-    assert sure == known
-    _, more = entities("--edges", "all")
-    assert more["num_known"] >= len(known)
-    assert entities("--union", "DM")[0] == everything
+
+def entities(told):
+    return [row["entity"] for row in told["answers"]]
+
+
+def test_only_some_of_the_answers(made):
+    everything = told_of(made, OTHER)
+    parts = {status: told_of(made, OTHER, "--only", status) for status in STATUSES}
+    assert [row["status"] for row in everything["answers"]] == ["assumed"] + ["predicted"] * 28
+    for status, told in parts.items():
+        expected = [row for row in everything["answers"] if row["status"] == status]
+        assert told == {**everything, "answers": expected}
+    assert entities(told_of(made, QUESTION, "--only", "known")) == ["e11"]
+    shown = answer(made, OTHER, "--only", "assumed")
+    assert "1 known, unless a fact is missing;" in shown
+    assert shown.splitlines()[-1] == "assumed: known unless a fact is missing"
+    assert "assumed" not in answer(made, OTHER, "--only", "predicted")
+
+
+def test_a_threshold(made):
+    everything = told_of(made, QUESTION)["answers"]
+    threshold = everything[5]["probability"]
+    assert told_of(made, QUESTION, "--threshold", threshold)["answers"] == everything[:6]
+    assert entities(told_of(made, QUESTION, "--threshold", 1)) == ["e11"]
+    assert told_of(made, OTHER, "--threshold", 1)["answers"] == []  # an absence is never certain
+
+
+def test_all_edges_are_known_unless_told(made):
+    everything = answer(made, HELD_OUT, "-k", 3)
+    assert everything == answer(made, HELD_OUT, "-k", 3, "--edges", "all")
+    assert everything.splitlines()[1].startswith("1 known; about ")
+    assert entities(told_of(made, HELD_OUT, "--only", "known")) == ["e8"]
+    for edges, known in (("train", 0), ("train+valid", 1)):
+        summary = answer(made, HELD_OUT, "--edges", edges).splitlines()[1]
+        assert summary.startswith(f"{known} of 1 known: {edges} edges only; about ")
+        told = told_of(made, HELD_OUT, "--edges", edges)
+        assert (told["edges"], told["num_known"], told["num_by_all"]) == (edges, known, 1)
+        status = {row["entity"]: row["status"] for row in told["answers"]}["e8"]
+        assert status == ("known" if known else "predicted")
+
+
+def test_two_methods(made):
+    """Each is that of the library; they agree on the facts and rank the rest differently."""
+    told = {method: told_of(made, OTHER, "--method", method) for method in METHODS}
+    for method, each in told.items():
+        found = Run.open(made).answerer(method=method).answer(OTHER, 30)
+        assert each == json.loads(json.dumps(found.to_json()))
+        assert each["method"] == method
+    assert told_of(made, OTHER) == told["completed"]
+    assert told["completed"]["num_known"] == told["embedding"]["num_known"] == 1
+    assert entities(told["completed"])[0] == entities(told["embedding"])[0] == "e8"
+    assert entities(told["completed"]) != entities(told["embedding"])
+    assert told["completed"]["entropy"] is None
+    assert told["embedding"]["entropy"] is not None
+
+
+def test_by_embedding_a_union_has_two_forms(made):
+    union = "?X . r0(e1, ?X) | r1(e2, ?X)"
+    dnf, de_morgan = (
+        told_of(made, union, "--method", "embedding", "--union", form) for form in ("DNF", "DM")
+    )
+    assert dnf == told_of(made, union, "--method", "embedding")
+    assert dnf != de_morgan
+    expected = Run.open(made).answerer(method="embedding", union="DM").answer(union, 30)
+    assert de_morgan == json.loads(json.dumps(expected.to_json()))
+
+
+def test_by_embedding_with_an_index(made, tmp_path):
+    """Candidates are scored exactly, and here all of 30 entities are candidates."""
+    folder = shutil.copytree(made, tmp_path / "run")
+    assert "betae index build" in str(run("answer", folder, QUESTION, "--index").exception)
+    Run.open(folder).build_index()
+    expected = answer(made, QUESTION, "-k", 30, "--method", "embedding")
+    assert answer(folder, QUESTION, "-k", 30, "--index") == expected
+    assert answer(folder, QUESTION, "-k", 30, "--index", "--method", "embedding") == expected
 
 
 def test_a_graph_that_has_moved(made, tmp_path):
@@ -160,13 +246,20 @@ def test_a_graph_that_has_moved(made, tmp_path):
     assert answer(folder, QUESTION, "--graph", tmp_path / "moved") == expected
 
 
-def test_the_first_time_only_the_answer_is_on_stdout(made, tmp_path, monkeypatch, capsys):
-    folder = shutil.copytree(made, tmp_path / "run")
-    (folder / "calibration.json").unlink(missing_ok=True)
-    arguments = ["answer", folder, QUESTION, "--format", "jsonl"]
-    code, text, _ = run_main(monkeypatch, capsys, *arguments)
-    assert code == 0
-    assert len(json_lines(text)) == 1
+@pytest.mark.parametrize(
+    ("method", "file"), [("completed", "edges.json"), ("embedding", "calibration.json")]
+)
+def test_the_first_time_only_the_answer_is_on_stdout(tmp_path, monkeypatch, capsys, method, file):
+    folder = save_run(tmp_path / "run", small_graph())
+    arguments = ["answer", folder, QUESTION, "--format", "jsonl", "--method", method]
+    texts = []
+    for _ in range(2):
+        code, text, _ = run_main(monkeypatch, capsys, *arguments)
+        assert code == 0
+        assert (folder / file).is_file()  # fitted, and kept
+        texts.append(text)
+    assert len(json_lines(texts[0])) == 1
+    assert texts[0] == texts[1]
 
 
 # ---- what is refused --------------------------------------------------------------------------
@@ -178,8 +271,9 @@ def test_the_first_time_only_the_answer_is_on_stdout(made, tmp_path, monkeypatch
         ([], "Give a question"),
         ([QUESTION, "--queries", "x.txt"], "not both"),
         ([QUESTION, "--format", "xml"], "'table', 'jsonl', 'csv'"),
-        ([QUESTION, "--only", "sure"], "'known', 'predicted'"),
+        ([QUESTION, "--only", "sure"], "'known', 'assumed', 'predicted'"),
         ([QUESTION, "--edges", "some"], "'train', 'train+valid', 'all'"),
+        ([QUESTION, "--method", "guess"], "'completed', 'embedding'"),
         ([QUESTION, "--union", "or"], "'DNF', 'DM'"),
         ([QUESTION, "-k", "0"], "'-k'"),
         ([QUESTION, "--threshold", "2"], "'--threshold'"),

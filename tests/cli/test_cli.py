@@ -1,17 +1,14 @@
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from betae import KnowledgeGraph, cli, read_triples
-from betae.cli.demo import run_demo
 
 
 def run(*arguments):
@@ -55,7 +52,7 @@ def test_help_answers_at_once():
         children = (after.children_user, after.children_system)
         seconds.append(sum(children) - before.children_user - before.children_system)
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("demo", "ingest", "export", "info"))
+    assert all(word in done.stdout for word in ("demo", "ingest", "answer", "complete", "eval"))
     assert min(seconds) < 0.7
 
 
@@ -66,11 +63,44 @@ def test_the_command_line_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "ingest", "export", "info"])
-def test_every_command_has_help(command):
-    result = run(command, "-h")
+def commands():
+    """Every command, with its words and what it says of itself."""
+    found = {}
+
+    def add(words, command):
+        if hasattr(command, "commands"):
+            for name, inner in command.commands.items():
+                add((*words, name), inner)
+        else:
+            found[" ".join(words)] = command
+
+    add((), get_command(cli.app))
+    return found
+
+
+COMMANDS = commands()
+
+
+def test_all_commands():
+    names = "ingest export info demo answer complete train plot inspect eval report sample explain"
+    assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_shows_all_of_it(name):
+    command = COMMANDS[name]
+    wide = {"COLUMNS": "1000"}
+    result = CliRunner().invoke(cli.app, [*name.split(), "-h"], prog_name="betae", env=wide)
     assert result.exit_code == 0
-    assert "Usage" in result.output
+    shown = flat(result.output)
+    assert f"Usage: betae {name} " in shown
+    assert flat(command.help.splitlines()[0]) in shown
+    texts = [parameter.help for parameter in command.params]
+    assert all(texts)
+    for text in texts:
+        assert text.replace("\\[", "[") in shown
+    for line in (command.epilog or "").splitlines():
+        assert flat(line) in shown
 
 
 def test_version():
@@ -144,36 +174,6 @@ def test_ingest_overwrites_only_when_told(toy_store, write):
     assert KnowledgeGraph.open(toy_store).num_entities == 12
     assert run("ingest", facts, "--out", toy_store, "--overwrite").exit_code == 0
     assert KnowledgeGraph.open(toy_store).num_entities == 2
-
-
-# ---- the demonstration --------------------------------------------------------------------------
-
-
-def test_the_demo_answers_its_question(tmp_path):
-    file = Path(__file__).parents[2] / "betae" / "datasets" / "world" / "train.tsv"
-    facts = [line.split("\t") for line in file.read_text("utf-8").splitlines()]
-    european = {h for h, r, t in facts if (r, t) == ("located_in", "Europe")}
-    hosts = {t for h, r, t in facts if (h, r) == ("FIFA World Cup", "hosted")}
-    capitals = sorted({t for h, r, t in facts if r == "capital" and h in european - hosts})
-    hosting = {t for h, r, t in facts if r == "capital" and h in european & hosts}
-    assert len(capitals) > 15
-    assert hosting
-
-    console = Console(width=1000, file=io.StringIO())
-    run_demo(console, tmp_path / "demo")
-    text = console.file.getvalue()
-    shown = next(line for line in text.splitlines() if capitals[-1] in line)
-    assert ", ".join(capitals) in flat(shown)
-    assert f"{len(capitals)} answers follow from the facts at hand:" in text
-    assert not any(capital in shown for capital in hosting)
-    for words in ("entities", "located_in", "hosted", str(len(european)), str(len(hosts))):
-        assert words in text
-    # The model finds answers whose facts were hidden, among the first of all entities.
-    predicted = [line for line in text.splitlines() if "true, but hidden" in line]
-    assert len(predicted) >= 3
-    assert sum(" located_in Europe " in line for line in predicted) >= 3  # the edge that was hidden
-    again = run_process("demo", "--out", tmp_path / "demo", COLUMNS="1000")
-    assert again.stdout == text  # the trained run is found again
 
 
 # ---- errors -------------------------------------------------------------------------------------

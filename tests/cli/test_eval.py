@@ -12,8 +12,10 @@ from betae import KnowledgeGraph, Triples, sample_queries
 from betae.datasets.release_queries import open_queries, write_release_queries
 from betae.errors import BetaeError, TripleError
 from betae.evaluation import uncertainty
+from betae.evaluation.tables import MODEL_NAMES
 from betae.querysets import sampler
 from betae.querysets.query_set import QuerySet
+from betae.run import Run
 from betae.training import loop
 from betae.training.folder import RunFolder
 from tests.cli.test_cli import flat, run, run_main
@@ -44,6 +46,8 @@ def _quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uncertainty, "VALIDATION_QUERIES", 5)
         patch.setattr(sampler, "BATCH", 512)
+        patch.setattr("betae.answering.edge_fit.EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.PAIRS", 200)
         yield
     torch.set_num_threads(before)
 
@@ -206,6 +210,86 @@ def test_a_model_that_can_do_none_of_the_queries(folder):
     assert any("cannot do 2in" in line for line in lines)
 
 
+# ---- the completed graph ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["betae", "query2box"])
+def test_eval_by_the_completed_graph(folder, name):
+    """Any model can do any structure there, and a union has but one form."""
+    arguments = ["--queries", folder / "queries", "--method", "completed"]
+    result = evaluate(folder / name, *arguments)
+    assert result.exit_code == 0, result.exception
+    lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    title = flat(result.stdout.partition("MRR")[0])
+    assert title.startswith(f"{MODEL_NAMES[name]}, completed graph: 30 test queries: ")
+    there = ["1p", "2p", "2i", "2u", "EPFO", "2in", "negation"]
+    assert [line[0] for line in lines if line[0] in there] == there
+    assert "cannot" not in result.stdout
+    assert "Spearman" not in result.stdout  # that is of an embedding
+
+    assert [path.name for path in (folder / name / "evaluations").iterdir()] == [
+        "queries-completed.json"
+    ]
+    told = stored(folder / name, "queries-completed")
+    assert (told["method"], told["predictors"], told["model"]) == ("completed", [name], name)
+    assert (told["run"], told["name"]) == (name, "queries-completed")
+    assert (told["cannot"], told["empty"]) == ([], {})
+    for structure, line in zip(there, [line for line in lines if line[0] in there], strict=True):
+        metrics = {**told["structures"], **told["averages"]}[structure]["metrics"]
+        assert line[1] == f"{metrics['mrr']:.1f}"
+
+
+def test_the_two_methods_are_kept_and_reported_side_by_side(folder, monkeypatch):
+    for method in ("embedding", "completed"):
+        arguments = ["--queries", folder / "queries", "--method", method, "--json"]
+        told = strict(evaluate(folder / "betae", *arguments).stdout)
+        assert told["method"] == method
+    both = stored(folder / "betae"), stored(folder / "betae", "queries-completed")
+    assert [told["method"] for told in both] == ["embedding", "completed"]
+    assert both[0]["structures"]["1p"]["metrics"] != both[1]["structures"]["1p"]["metrics"]
+    assert both[0]["structures"]["1p"]["frequency"] == both[1]["structures"]["1p"]["frequency"]
+    monkeypatch.setattr("betae.evaluation.plots.draw_plots", lambda _: {})  # they take long
+    assert run("report", folder / "betae", "--out", folder / "report").exit_code == 0
+    text = (folder / "report" / "report.md").read_text("utf-8")
+    assert "betae (BetaE, completed graph)" in text
+    assert "betae (BetaE)" in text
+
+
+def test_json_of_the_completed_graph_is_what_is_kept(folder, monkeypatch, capsys):
+    arguments = ["--queries", folder / "release", "--split", "valid", "--method", "completed"]
+    code, out, _ = run_main(monkeypatch, capsys, "eval", folder / "betae", *arguments, "--json")
+    assert code == 0
+    kept = stored(folder / "betae", "release-valid-completed")
+    assert strict(out) == {k: v for k, v in kept.items() if k not in ("run", "name")}
+
+
+@pytest.mark.parametrize(
+    ("shifts", "kinds"),
+    [
+        ((0.1, -0.1), ["EPFO"]),
+        ((-0.1, 0.1), ["negation"]),
+        ((0.1, 0.1), ["EPFO", "negation"]),
+        ((0.0, 0.0), []),
+    ],
+)
+def test_what_is_below_frequency_is_said(folder, monkeypatch, capsys, shifts, kinds):
+    """Of each average; `shifts` is how much better the frequency is."""
+    found = Run.open(folder / "betae").evaluate(folder / "queries", empty_queries=0)
+    for average, shift in zip(found.averages.values(), shifts, strict=True):
+        object.__setattr__(average.frequency, "mrr", average.metrics.mrr + shift)
+    monkeypatch.setattr(Run, "evaluate", lambda *_, **__: found)
+    arguments = ["eval", folder / "betae", "--queries", folder / "queries"]
+    code, out, error = run_main(monkeypatch, capsys, *arguments)
+    assert code == 0
+    assert "Warning" not in out
+    lines = [line for line in error.splitlines() if line.startswith("Warning: ")]
+    assert [line.split()[2] for line in lines] == kinds  # Warning: on KIND queries
+    for line, kind in zip(lines, kinds, strict=True):
+        assert f"({found.averages[kind].frequency.mrr:.1f} %)" in line
+    _, _, error = run_main(monkeypatch, capsys, *arguments, "--json")
+    assert "Warning" not in error  # the figures are for a program, which can compare them
+
+
 # ---- what is wrong ----------------------------------------------------------------------------
 
 
@@ -221,6 +305,7 @@ def test_a_model_that_can_do_none_of_the_queries(folder):
         (["betae", "--queries", "queries", "--graph", "nowhere"], "no folder nowhere"),
         (["betae", "--queries", "queries", "--empty", "-1"], "empty"),
         (["betae", "--queries", "release", "--split", "half"], "half"),
+        (["betae", "--queries", "queries", "--method", "both"], "'completed', 'embedding'"),
         (["nowhere", "--queries", "queries"], "There is no folder nowhere"),
         (["graph", "--queries", "queries"], "is not a run"),
         (["betae"], "--queries"),

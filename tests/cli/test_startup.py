@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from betae.answering.results import Status
+from betae.answering.results import Method, Status
 from betae.cli import common, graphs, learning, questions
 from betae.graph.edges import SPLITS, Edges
 from betae.models.execute import UnionForm
@@ -68,7 +68,8 @@ def betae(made, tmp_path):
 
 
 def test_help_and_version_import_nothing_heavy(betae):
-    for arguments in (["--help"], ["--version"], ["answer", "--help"], ["index", "-h"]):
+    helps = ["answer", "--help"], ["complete", "-h"], ["index", "-h"]
+    for arguments in (["--help"], ["--version"], *helps):
         done, measured = betae(*arguments)
         assert done.returncode == 0
         assert measured["heavy"] == []
@@ -78,7 +79,8 @@ WRONG = [  # and what the message must hold
     (["answer", "RUN", "q", "--format", "xml"], "'xml' is not one of 'table', 'jsonl', 'csv'"),
     (["answer", "RUN", "q", "--edges", "view"], "is not one of 'train', 'train+valid', 'all'"),
     (["answer", "RUN", "q", "--union", "or"], "is not one of 'DNF', 'DM'"),
-    (["answer", "RUN", "q", "--only", "sure"], "is not one of 'known', 'predicted'"),
+    (["answer", "RUN", "q", "--only", "sure"], "is not one of 'known', 'assumed', 'predicted'"),
+    (["answer", "RUN", "q", "--method", "guess"], "is not one of 'completed', 'embedding'"),
     (["answer", "RUN", "q", "-k", "0"], "greater than or equal to 1"),
     (["answer", "RUN", "q", "-k", "many"], "'-k'"),
     (["answer", "RUN", "q", "--threshold", "2"], "less than or equal to 1"),
@@ -87,10 +89,16 @@ WRONG = [  # and what the message must hold
     (["answer", "RUN", "q", "--graph", "nowhere"], "There is no folder nowhere."),
     (["answer", "RUN"], "Give a question"),
     (["answer", "RUN", "--queries", "nowhere.txt"], "nowhere.txt"),
+    (["complete", "nowhere"], "There is no folder nowhere."),
+    (["complete", "RUN", "--graph", "nowhere"], "There is no folder nowhere."),
+    (["complete", "RUN", "--edges", "valid"], "is not one of 'train', 'train+valid', 'all'"),
+    (["complete", "RUN", "--above", "1.5"], "less than or equal to 1"),
+    (["complete", "RUN", "--out", "edges.csv"], "edges.csv must end in .tsv, .parquet or .nt."),
     (["train", ".", "--out", "run", "--recipe", "no.toml"], "There is no file no.toml."),
     (["train", "nowhere", "--out", "run"], "nowhere is not a betae graph"),
     (["eval", "nowhere", "--queries", "."], "There is no folder nowhere."),
     (["eval", "RUN", "--queries", "nowhere"], "There is no folder nowhere."),
+    (["eval", "RUN", "--queries", ".", "--method", "frequency"], "'completed', 'embedding'"),
     (["eval", "RUN", "--queries", ".", "--split", "train"], "is not one of 'valid', 'test'"),
     (["index", "build", "RUN", "--kind", "tree"], "is not one of 'ivf', 'hnsw', 'lsh'"),
     (["inspect", "nowhere"], "There is no folder nowhere."),
@@ -108,7 +116,9 @@ def test_what_is_wrong_is_refused_before_torch_is_imported(betae, arguments, mes
     assert measured["seconds"] < 1  # less than half of that on an idle machine
 
 
-def test_a_question_imports_only_what_it_needs(betae, made):
+def test_a_question_imports_only_what_it_needs(betae, made, monkeypatch):
+    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 200)
     Run.open(made).answerer()  # the first time, probabilities are fitted
     done, measured = betae("answer", "RUN", "?X . r0(e1, ?X)")
     assert done.returncode == 0, done.stderr
@@ -126,11 +136,14 @@ def test_idle_threads_sleep(betae):
     [
         (questions.answer, "only", get_args(Status)),
         (questions.answer, "union", get_args(UnionForm)),
+        (questions.answer, "method", get_args(Method)),
         (questions.answer, "edges", get_args(Edges)),
+        (questions.complete, "edges", get_args(Edges)),
         (questions.build_index, "kind", get_args(Kind)),
         (graphs.sample, "split", SPLITS),
         (graphs.export, "split", (*SPLITS, "all")),
         (learning.evaluate, "split", SPLITS[1:]),
+        (learning.evaluate, "method", get_args(Method)),
     ],
 )
 def test_the_choices_are_the_library_s(command, option, choices):

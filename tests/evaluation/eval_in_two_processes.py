@@ -14,7 +14,7 @@ from torch import nn
 from betae import KnowledgeGraph, Triples, parallel
 from betae.evaluation import uncertainty
 from betae.evaluation.evaluate import evaluate
-from betae.models import BetaConfig, BoxConfig, QueryModel, VectorConfig
+from betae.models import BetaConfig, BoxConfig, ComplexConfig, QueryModel, VectorConfig
 from betae.models.store import build_model
 from betae.querysets import sampler
 from betae.querysets.query_set import QuerySet
@@ -26,6 +26,7 @@ CONFIGS = {
     "betae": BetaConfig(dim=8, hidden=8),
     "query2box": BoxConfig(dim=8, span=0.5),
     "gqe": VectorConfig(dim=8, span=0.5),
+    "complex": ComplexConfig(dim=8, deviation=0.5),
 }
 
 

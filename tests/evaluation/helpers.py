@@ -63,6 +63,8 @@ def evaluation(
     split="test",
     fingerprint="f" * 64,
     num_queries=1000,
+    method="embedding",
+    predictors=(),
 ):
     """An evaluation with these results, or MRRs, by structure."""
     results = {k: v if isinstance(v, StructureResult) else result(v) for k, v in structures.items()}
@@ -83,6 +85,8 @@ def evaluation(
         if empty
         else {},
         1.0,
+        method,
+        list(predictors),
     )
 
 

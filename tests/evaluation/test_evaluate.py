@@ -253,6 +253,16 @@ def test_models_without_a_complement(model_name, graph, queries):
     assert measured == set(found.empty) == sizes
 
 
+def test_a_link_predictor_is_evaluated_on_edges(graph, queries):
+    found = evaluate(random_model("complex", graph), graph, queries, empty_queries=FEW)
+    assert set(found.structures) == {"1p"}
+    assert set(found.cannot) == {*EPFO, *NEGATION} - {"1p"}
+    assert found.averages["EPFO"].structures == ["1p"]
+    assert not found.empty
+    with pytest.raises(InvalidArgument, match="ComplEx cannot do 2p"):
+        evaluate(random_model("complex", graph), graph, only(queries, "2p"))
+
+
 def test_a_model_that_can_do_nothing_of_a_set(graph, queries):
     with pytest.raises(InvalidArgument, match="GQE cannot do 2in, 3in"):
         evaluate(random_model("gqe", graph), graph, only(queries, *NEGATION))

@@ -152,7 +152,7 @@ def test_the_paper_word_for_word(shared_data):
 def test_the_papers_rows_are_those_of_the_graph_and_the_queries(counts, origin, of_1p, words):
     ours = kept({"1p": 40.0, "2p": 20.0}, counts=counts, origin=origin)
     table = table_of([ours], "MRR, %")
-    rows = [(label, cells[0]) for label, cells in table.rows[3:]]
+    rows = [(label, cells[0]) for label, cells in table.rows if label.startswith("paper's")]
     models = ["paper's BetaE", "paper's Query2Box", "paper's GQE"][: len(of_1p)]
     assert rows == list(zip(models, of_1p, strict=True))
     assert words in describe_queries(ours.evaluation)

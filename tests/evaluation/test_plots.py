@@ -5,6 +5,7 @@ import sys
 from itertools import permutations
 
 import pytest
+from matplotlib.colors import to_hex
 
 from betae.evaluation.plots import draw_curves, draw_mrr, draw_plots, draw_points
 from tests.evaluation.helpers import kept, uncertain
@@ -41,7 +42,11 @@ def test_points_of_the_structures_that_have_some(runs):
     shown = {axes.get_title(): axes for axes in grid if axes.axison}
     assert shown.keys() == {"1p", "2in"}
     points = {each.get_label(): len(each.get_offsets()) for each in shown["1p"].collections}
-    assert points == {"a": 2, "b": 2, "c": 0}
+    assert points == {"a": 2, "b": 2}
+    runs_by_name = [each.run for each in runs]
+    for each in shown["1p"].collections:  # the colours of the bars
+        place = runs_by_name.index(each.get_label())
+        assert to_hex(each.get_facecolor()[0]) == to_hex(f"C{place}")
 
 
 @ORDERS
@@ -51,6 +56,15 @@ def test_curves_of_the_runs_that_have_some(runs):
         for axes in draw_curves(runs).axes
     }
     assert curves == {"a": {"1p 0.75", "2in 0.70"}, "b": {"1p 0.65"}}
+
+
+def test_the_method_is_in_the_legend():
+    completed = kept({"1p": 45.0}, run="a", method="completed", empty={"1p": 0.9})
+    (axes,) = draw_mrr([BETA, completed]).axes
+    labels = [each.get_label() for each in axes.containers if hasattr(each, "patches")]
+    assert labels == ["a", "a, completed graph", "frequency"]
+    titles = [axes.get_title() for axes in draw_curves([BETA, completed]).axes]
+    assert titles == ["Has answers? a", "Has answers? a, completed graph"]
 
 
 def test_only_what_there_is_is_drawn():

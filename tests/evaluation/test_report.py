@@ -91,10 +91,10 @@ def test_runs_stand_side_by_side(tmp_path, order):
 
 
 DIFFERENT = {
-    "another name": {"name": "other"},
     "another graph": {"fingerprint": "e" * 64},
     "another split": {"split": "valid"},
     "another sample": {"origin": {"source": "sampled", "seed": 1}},
+    "another number": {"num_queries": 999},
     "another release": {"origin": QUERY2BOX},
 }
 
@@ -103,7 +103,8 @@ DIFFERENT = {
 @pytest.mark.parametrize("difference", DIFFERENT.values(), ids=DIFFERENT)
 def test_runs_on_different_queries_are_in_sections_of_their_own(tmp_path, difference):
     one = save(tmp_path / "one", {"1p": 40.0}, origin={"source": "sampled", "seed": 0})
-    two = save(tmp_path / "two", {"1p": 20.0}, **difference)
+    same = {"origin": {"source": "sampled", "seed": 0}}
+    two = save(tmp_path / "two", {"1p": 20.0}, **(same | difference))
     write_report([one, two], tmp_path / "report")
     page = Page((tmp_path / "report" / "report.html").read_text("utf-8"))
     tables = [rows for rows in page.tables if rows[1][0].startswith(("one (", "two ("))]
@@ -116,11 +117,45 @@ def test_runs_on_different_queries_are_in_sections_of_their_own(tmp_path, differ
 @pytest.mark.usefixtures("_quick_plots")
 def test_a_run_with_several_evaluations(tmp_path):
     run = save(tmp_path / "run", {"1p": 40.0}, name="first")
-    save(run, {"1p": 20.0}, name="second")
+    save(run, {"1p": 20.0}, name="second", num_queries=999)
     write_report([run], tmp_path / "report")
     page = Page((tmp_path / "report" / "report.html").read_text("utf-8"))
     assert [text for text in page.headings if text in ("first", "second")] == ["first", "second"]
     assert [page.tables[0][1][1], page.tables[5][1][1]] == ["40.0", "20.0"]
+
+
+@pytest.mark.usefixtures("_quick_plots")
+@pytest.mark.parametrize("name", ["queries-completed", "another name"])
+def test_the_two_methods_stand_side_by_side(tmp_path, name):
+    """They share a section since the queries are the same, whatever the evaluations' names."""
+    run = save(tmp_path / "run", {"1p": uncertain(40.0), "2u": 30.0, "2u-DM": 28.0})
+    both = ["betae", "complex"]
+    completed = {"1p": 45.0, "2u": 35.0}
+    save(run, completed, name=name, method="completed", predictors=both)
+    write_report([run], tmp_path / "report")
+    page = Page((tmp_path / "report" / "report.html").read_text("utf-8"))
+    assert page.headings[1] == "queries"
+    assert not {"queries-completed", "another name"} & set(page.headings)
+    rows = {row[0]: row[1:] for row in page.tables[0]}
+    assert rows[""] == ["1p", "2u", "2u-DM", "EPFO"]
+    assert rows["run (BetaE)"] == ["40.0", "30.0", "28.0", "35.0"]
+    assert rows["run (BetaE + ComplEx, completed graph)"] == ["45.0", "35.0", "", "40.0"]
+
+
+@pytest.mark.usefixtures("_quick_plots")
+def test_a_run_evaluated_twice_on_the_same_queries(tmp_path):
+    """Their rows are told apart by the evaluations' names."""
+    run = save(tmp_path / "run", {"1p": 40.0}, name="first")
+    save(run, {"1p": 20.0}, name="again")
+    save(run, {"1p": 60.0}, name="first-completed", method="completed")
+    write_report([run], tmp_path / "report")
+    page = Page((tmp_path / "report" / "report.html").read_text("utf-8"))
+    rows = {row[0]: row[1] for row in page.tables[0] if "(" in row[0]}
+    assert rows == {
+        "run, again (BetaE)": "20.0",
+        "run, first (BetaE)": "40.0",
+        "run (BetaE, completed graph)": "60.0",
+    }
 
 
 def test_odd_names_do_not_break_a_report(tmp_path):

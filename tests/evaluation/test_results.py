@@ -67,6 +67,8 @@ evaluations = st.builds(
         max_size=2,
     ),
     figure,
+    st.sampled_from(["embedding", "completed"]),
+    st.lists(names),
 )
 
 
@@ -98,9 +100,22 @@ def test_keys_of_a_later_version_do_no_harm():
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_committed_results_are_read(run):
-    paths = sorted((run / "evaluations").glob("*.json"))
+    paths = sorted((run / "evaluations").glob("*.json"), key=lambda path: path.stem)
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    assert [each.to_json() for each in read_evaluations(run)] == contents
+    added = {"method": "embedding", "predictors": []}  # since the first were kept
+    assert [each.to_json() for each in read_evaluations(run)] == [added | old for old in contents]
+
+
+def test_an_evaluation_kept_before_there_were_methods_is_of_the_embedding():
+    content = kept({"1p": 40.0}).to_json()
+    del content["method"], content["predictors"]
+    assert KeptEvaluation.from_json(content) == kept({"1p": 40.0})
+
+
+def test_the_method_is_written():
+    made = evaluation({"1p": 40.0}, method="completed", predictors=["betae", "complex"])
+    content = made.to_json()
+    assert (content["method"], content["predictors"]) == ("completed", ["betae", "complex"])
 
 
 # ---- in a run ---------------------------------------------------------------------------------
@@ -118,6 +133,13 @@ def test_a_name_again_replaces_its_evaluation(tmp_path):
     (read,) = read_evaluations(run)
     assert read.evaluation.structures["1p"].metrics.mrr == 50.0
     assert (read.run, read.name) == ("run", "queries")
+
+
+def test_evaluations_are_read_by_name(tmp_path):
+    """As file names, "queries-completed.json" would come before "queries.json"."""
+    run = save(tmp_path / "run", {"1p": 50.0}, name="queries-completed", method="completed")
+    save(run, {"1p": 40.0})
+    assert [each.name for each in read_evaluations(run)] == ["queries", "queries-completed"]
 
 
 def test_what_a_killed_program_left_is_ignored(tmp_path):
@@ -170,6 +192,14 @@ DAMAGE = {
     "a key": (
         change(*IN_1P, "by_missing", "one", to={}),
         "structures.1p.by_missing has the key 'one'; a whole number was expected",
+    ),
+    "a method": (
+        change("method", to="oracle"),
+        'method is "oracle"; "embedding" or "completed" was expected',
+    ),
+    "a predictor": (
+        change("predictors", to=[1]),
+        "predictors is 1; a string was expected",
     ),
     "a list of structures": (
         change("structures", to=list(range(100))),

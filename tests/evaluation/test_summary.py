@@ -40,6 +40,17 @@ def test_the_summary_fits_a_terminal():
     assert rows["negation"] == ["20.0", "16.0", "28.0", "19.0–21.0", "5.0", "5.9"]
 
 
+def test_the_summary_names_the_completed_graph():
+    ours = evaluation(
+        {"1p": 20.0}, counts=NELL, method="completed", predictors=["betae", "complex", "[x]"]
+    )
+    title, heads, rows = taken_apart(shown(ours))
+    words = "BetaE + ComplEx + [x], completed graph: 1,000 test queries: "
+    assert " ".join(title.split()).startswith(words)
+    assert heads == "MRR H@1 H@10 95 % frequency paper"
+    assert rows["1p"][-1] == "53.0"
+
+
 def test_the_summary_leaves_out_what_there_is_not():
     lines = shown(evaluation({"1p": 20.0}, model_name="gqe", cannot=["2in", "pni"]))
     assert taken_apart(lines)[1] == "MRR H@1 H@10 95 % frequency"

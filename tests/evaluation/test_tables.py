@@ -4,7 +4,7 @@ import pytest
 
 from betae.evaluation.pages import to_markdown
 from betae.evaluation.results import MissingResult
-from betae.evaluation.tables import make_tables
+from betae.evaluation.tables import make_tables, method_name
 from betae.queries.structures import EPFO, NEGATION
 from tests.evaluation.helpers import (
     OWN,
@@ -76,6 +76,40 @@ def test_an_average_over_some_structures_says_so():
         "some (BetaE): EPFO is over 1p, 2u.",
         "some (BetaE): negation is over 2in.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({}, "BetaE"),
+        ({"model_name": "query2box"}, "Query2Box"),
+        ({"method": "completed"}, "BetaE, completed graph"),
+        ({"method": "completed", "model_name": "complex"}, "ComplEx, completed graph"),
+        ({"method": "completed", "predictors": ["betae"]}, "BetaE, completed graph"),
+        (
+            {"method": "completed", "predictors": ["betae", "complex", "cone"]},
+            "BetaE + ComplEx + cone, completed graph",
+        ),
+    ],
+)
+def test_the_name_of_a_method(told, name):
+    ours = kept({"1p": 40.0}, **told)
+    assert method_name(ours.evaluation) == name
+    assert labels_of(table_of([ours], "MRR, %"))[0] == f"run ({name})"
+
+
+@pytest.mark.parametrize("first", ["embedding", "completed"])
+def test_what_a_method_does_not_measure_has_no_row(first):
+    embedding = kept({"1p": uncertain(40.0), "2u-DM": 28.0}, empty={"1p": 0.75})
+    completed = kept({"1p": 45.0}, method="completed")
+    tables = make_tables([embedding, completed] if first == "embedding" else [completed, embedding])
+    with_it = [
+        table.title.split()[0]
+        for table in tables
+        if any("completed graph" in label for label in labels_of(table))
+    ]
+    assert with_it == ["MRR,", "H@1,", "H@3,", "H@10,", "MRR"]
+    assert {"Spearman's", "Queries", "Estimated"} <= {one.title.split()[0] for one in tables}
 
 
 def test_missing_edges():

@@ -4,7 +4,16 @@ import torch
 from hypothesis import strategies as st
 
 from betae.errors import UnsupportedQuery
-from betae.models import GQE, BetaConfig, BetaE, BoxConfig, Query2Box, VectorConfig
+from betae.models import (
+    GQE,
+    BetaConfig,
+    BetaE,
+    BoxConfig,
+    ComplEx,
+    ComplexConfig,
+    Query2Box,
+    VectorConfig,
+)
 from betae.queries.ast import And, Entity, Not, Project, Query, nodes, rebuild
 from betae.queries.rewrite import dnf_branches, to_de_morgan
 from betae.queries.structures import fill, structure_of
@@ -20,13 +29,20 @@ MODELS = {
     ),
     "query2box": (Query2Box, BoxConfig(dim=5, inside=0.3)),
     "gqe": (GQE, VectorConfig(dim=6)),
+    "complex": (ComplEx, ComplexConfig(dim=4)),
 }
+SET_MODELS = [name for name in MODELS if name != "complex"]  # they embed more than single steps
 BETA_CONFIGS = {
     f"{projection}, {bound}": BetaConfig(dim=4, hidden=6, projection=projection, bound=bound)
     for projection in ("modulated", "concatenated")
     for bound in ("smooth", "clamp")
 }
 ALL_TREES = trees(NUM_ANCHORS, NUM_RELATIONS)
+SINGLE_STEPS = st.builds(
+    Project,
+    st.builds(Entity, st.integers(0, NUM_ANCHORS - 1)),
+    st.integers(0, NUM_RELATIONS - 1),
+)
 can_negate = {name: name.startswith("betae") for name in MODELS}
 
 
@@ -62,6 +78,8 @@ def is_small(query, num_nodes=40, num_branches=24):
 @st.composite
 def queries_for(draw, name):
     """Random queries with every operator that the model has, at most five operators deep."""
+    if name == "complex":
+        return draw(SINGLE_STEPS)
     query = draw(ALL_TREES)
     if not can_negate[name]:
         query = without_complements(query)

@@ -13,7 +13,7 @@ import torch
 
 import betae.search.approximate
 from betae.errors import InvalidArgument, StoreError
-from betae.models import BetaConfig, BoxConfig, VectorConfig
+from betae.models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
 from betae.models.execute import embed_queries, score_blocks
 from betae.models.store import build_model, load_model
 from betae.queries.ast import Entity
@@ -29,8 +29,12 @@ CONFIGS = {
     "betae": BetaConfig(dim=8, hidden=8),
     "query2box": BoxConfig(dim=12, span=0.5),
     "gqe": VectorConfig(dim=12, span=0.5),
+    "complex": ComplexConfig(dim=8, deviation=0.5),
 }
-KINDS = ["betae ivf", "betae lsh", "query2box hnsw", "query2box lsh", "gqe hnsw", "gqe lsh"]
+KINDS = [
+    *("betae ivf", "betae lsh", "query2box hnsw", "query2box lsh", "gqe hnsw", "gqe lsh"),
+    *("complex ivf", "complex lsh"),
+]
 QUESTION = "?X . r0(e1, ?X) | r1(e2, ?X)"
 each_model = pytest.mark.parametrize("model_name", CONFIGS)
 
@@ -70,6 +74,9 @@ def random_branches(model, number, seed=0):
     for place in range(number):
         names = generator.integers([[model.num_entities], [model.num_relations]], size=(2, 3))
         a, b, c = (Entity(entity)[relation] for entity, relation in names.T.tolist())
+        if model.name == "complex":
+            yield [(a,), (a, b)][place % 2]
+            continue
         other = a & ~b if model.has_complement else a & b & c
         yield [(a,), (a[0],), (a & b,), (other,), (a, b), (a, b & c)][place % 6]
 
@@ -324,7 +331,8 @@ def test_a_poor_recall_is_told_loudly(runs, monkeypatch):
 @each_model
 def test_the_exported_vectors_rank_as_exact_search(toy_graph, model_name, tmp_path):
     model = random_model(model_name, toy_graph).requires_grad_(False)
-    embedded = embed(model, [(Entity(0)[0],), (Entity(1)[1] & Entity(2)[0],)])
+    both = Entity(2)[0] if model_name == "complex" else Entity(1)[1] & Entity(2)[0]
+    embedded = embed(model, [(Entity(0)[0],), (both,)])
     width = export_vectors(model, model.table(), toy_graph, tmp_path / "x.parquet")
     written = pl.read_parquet(tmp_path / "x.parquet")
     assert written.columns == ["id", "entity", "label", "vector"]

@@ -21,6 +21,7 @@ SMALL = {
     "betae": {"dim": 8, "hidden": 8},
     "query2box": {"dim": 8, "span": 0.5},
     "gqe": {"dim": 8, "span": 0.5},
+    "complex": {"dim": 8, "deviation": 0.1},
 }
 
 
@@ -47,7 +48,7 @@ def small_graph(seed=0, num_entities=30, num_relations=3, num_edges=120, num_val
 def small_config(model_name="betae", model=None, **changes):
     """A recipe that takes a second."""
     values = {
-        "structures": MIX,
+        "structures": {"1p": 1.0} if model_name == "complex" else MIX,
         "candidates": 16,
         "negatives": 8,
         "margin": 4.0,

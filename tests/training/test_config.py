@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from betae.errors import InvalidArgument, StoreError
-from betae.models import BoxConfig
+from betae.models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
 from betae.queries.structures import NEGATION, TRAINING
 from betae.training.config import TrainConfig, make_config, read_recipe
 from betae.training.folder import RunFolder
@@ -32,6 +32,24 @@ def test_a_recipe_changes_the_defaults(write):
 
 def test_the_default_mix_is_the_papers():
     assert TrainConfig().structures == {name: 0.1 if name in NEGATION else 1.0 for name in TRAINING}
+
+
+def test_the_defaults_of_a_link_predictor():
+    """Another learning rate, since Adagrad's falls by itself, and nothing but edges."""
+    config = make_config({"model": {"name": "complex"}})
+    assert config == TrainConfig(model=ComplexConfig())
+    assert (config.structures, config.learning_rate) == ({"1p": 1.0}, 0.1)
+    assert config.is_for_links
+    for model in (BetaConfig(), BoxConfig(), VectorConfig()):
+        assert TrainConfig(model=model).learning_rate == 1.5e-3
+        assert not TrainConfig(model=model).is_for_links
+    assert TrainConfig(model=ComplexConfig(), learning_rate=0.5).learning_rate == 0.5
+
+
+@pytest.mark.parametrize("values", [{"loss": "margin"}, {"empty": 0.1}, {"decay": 0.1}], ids=str)
+def test_a_link_predictor_has_its_own_loss(values):
+    with pytest.raises(InvalidArgument, match=r"leave out loss, empty and decay.*n3"):
+        make_config({"model": {"name": "complex"}, **values})
 
 
 def test_a_config_does_not_change():
@@ -82,7 +100,10 @@ def test_configs_that_cannot_be_read(tmp_path):
             {"model": {"name": "query2box", "hidden": 4}},
             "model has no setting 'hidden'.",
         ),
-        ({"model": {"name": "ball"}}, "model.name is 'ball'; choose one of betae, query2box, gqe."),
+        (
+            {"model": {"name": "ball"}},
+            "model.name is 'ball'; choose one of betae, query2box, gqe, complex.",
+        ),
         ({"loss": "mse"}, "loss is 'mse'; choose one of softmax, margin."),
         (
             {"precision": "float16"},
@@ -110,6 +131,8 @@ OR_ZERO = ["warmup", "validation_queries", "patience", "seed"]
 @pytest.mark.parametrize("value", [0, -1, "7", None, True, math.nan, [1]])
 @pytest.mark.parametrize("name", [*COUNTS, *AMOUNTS])
 def test_numbers_that_must_be_positive(name, value):
+    if (name, value) == ("learning_rate", None):
+        pytest.skip("the model's own")
     with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a .*number above 0"):
         make_config({name: value})
 

@@ -16,7 +16,7 @@ from betae.training.batches import make_batch
 from betae.training.folder import RunFolder
 from betae.training.streams import open_streams
 from tests.training.helpers import MIX, last_weights, small_config, timeless
-from tests.training.two_processes import recipe_of
+from tests.training.two_processes import recipe_of, valid_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,11 +44,11 @@ def two(graph_folder, tmp_path_factory):
     return out, done
 
 
-@pytest.mark.parametrize("name", ["softmax", "margin", "query2box", "rare"])
+@pytest.mark.parametrize("name", ["softmax", "margin", "query2box", "rare", "complex"])
 def test_two_processes_learn_what_one_does(name, two, graph, valid, tmp_path):
     out, done = two
     assert RunFolder(out / name).newest("checkpoint"), done.stderr[-2000:]
-    loop.fit(graph, recipe_of(name), RunFolder(tmp_path), valid=valid)
+    loop.fit(graph, recipe_of(name), RunFolder(tmp_path), valid=valid_for(name, valid))
     found, expected = last_weights(out / name), last_weights(tmp_path)
     assert found.keys() >= {key for key in expected if key.startswith("model/")}
     for key, value in expected.items():

@@ -307,7 +307,7 @@ def test_a_structure_the_model_cannot_do(model_name, train, tmp_path):
     assert not (tmp_path / "run").exists()  # so that the mended recipe can go there
 
 
-@pytest.mark.parametrize("model_name", ["query2box", "gqe"])
+@pytest.mark.parametrize("model_name", ["query2box", "gqe", "complex"])
 def test_the_default_mix_fits_every_geometry(model_name, graph, tmp_path):
     config = make_config(
         {

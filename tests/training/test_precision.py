@@ -25,10 +25,10 @@ def test_only_the_products_are_in_bfloat16(projection):
     torch.testing.assert_close(rough, exact, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
+@pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe", "complex"])
 def test_training_in_bfloat16_goes_down(model_name, graph, tmp_path):
     lines = []
-    structures = {"1p": 1.0, "2i": 1.0}
+    structures = {"1p": 1.0} if model_name == "complex" else {"1p": 1.0, "2i": 1.0}
     config = small_config(
         model_name=model_name, structures=structures, precision="bfloat16", steps=100
     )

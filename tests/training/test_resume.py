@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from betae.querysets.sample import sample_queries
 from betae.training.folder import RunFolder
 from tests.training.helpers import (
     assert_bit_equal,
@@ -18,20 +19,24 @@ from tests.training.helpers import (
 
 
 @pytest.mark.parametrize(
-    ("is_stored", "loss", "killed_at"),
+    ("model_name", "is_stored", "loss", "killed_at"),
     [
-        (True, "softmax", 35),
-        (True, "margin", 55),
-        (False, "softmax", 25),
-        (False, "margin", 5),  # before the first checkpoint
+        ("betae", True, "softmax", 35),
+        ("betae", True, "margin", 55),
+        ("betae", False, "softmax", 25),
+        ("betae", False, "margin", 5),  # before the first checkpoint
+        ("complex", False, "softmax", 35),
     ],
 )
 def test_a_killed_run_resumes_bit_by_bit(
-    is_stored, loss, killed_at, train, queries, valid, tmp_path
+    model_name, is_stored, loss, killed_at, train, queries, graph, valid, tmp_path
 ):
     chosen = queries if is_stored else None
-    train(tmp_path / "straight", loss=loss, queries=chosen)
-    data, kill = (small_config(loss=loss), chosen, valid), (killed_at, signal.SIGKILL)
+    if model_name == "complex":
+        valid = sample_queries(graph, {"1p": 10}, "valid")
+    recipe = {"model_name": model_name, "loss": loss}
+    train(tmp_path / "straight", queries=chosen, valid=valid, **recipe)
+    data, kill = (small_config(**recipe), chosen, valid), (killed_at, signal.SIGKILL)
     killed = in_process(run_training, tmp_path / "killed", *data, signal_at=kill)
     assert killed == -signal.SIGKILL
     assert RunFolder(tmp_path / "killed").read_metrics()[-1]["step"] == killed_at
@@ -42,7 +47,7 @@ def test_a_killed_run_resumes_bit_by_bit(
         25: "checkpoint-00000020",
         5: None,
     }[killed_at]
-    result = train(tmp_path / "killed", loss=loss, queries=chosen, resume=True)
+    result = train(tmp_path / "killed", queries=chosen, valid=valid, resume=True, **recipe)
     assert result.why == "all steps done"
     assert_bit_equal(last_weights(tmp_path / "straight"), last_weights(tmp_path / "killed"))
     assert timeless(tmp_path / "straight") == timeless(tmp_path / "killed")

@@ -1,0 +1,67 @@
+"""Answers from the completed graph: the truth value of an entity is its probability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.answering.completed import CompletedGraph
+from betae.answering.derivation import derive
+from betae.answering.ranking import Found
+from betae.answering.results import Method, Step
+from betae.answering.truth import evaluate
+from betae.graph.edges import Ids
+from betae.graph.graph import KnowledgeGraph
+from betae.models.plan import UnionForm
+from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.structures import columns_of, fill, structure_of
+from betae.querysets.query_set import QueryBlock
+
+VALUES_AT_ONCE = 2**21  # truth values of a node, for a batch of queries
+
+
+class ByCompletion:
+    """Rank all entities by the truth values of a question over the completed graph."""
+
+    method: Method = "completed"
+
+    def __init__(self, graph: KnowledgeGraph, completed: CompletedGraph):
+        self.graph, self.completed = graph, completed
+
+    def find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:  # noqa: ARG002
+        """Return all entities for a query of ids that the facts do not rule out."""
+        structure, symbols = structure_of(query)
+        work = evaluate(self.completed, structure, np.array([symbols], dtype=np.int32))
+        truth = work.root.values[0].astype(np.float64)
+
+        def explain(entity: int) -> Step:
+            return derive(self.graph, self.completed, work, entity)
+
+        ids = np.argsort(-truth, kind="stable")
+        return Found(ids, truth[ids], explain=explain).without(ruled_out)
+
+
+def distances_of(
+    completed: CompletedGraph,
+    block: QueryBlock,
+    union: UnionForm = "DNF",  # noqa: ARG001
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield rows of a block with the truth of all entities, negated, (n, num_entities).
+
+    As `betae.evaluation.evaluate` takes it; unions have but one form here. Queries that continue by
+    the same relations come together, since they share most of the rows of the completed graph.
+    """
+    columns = columns_of(block.structure)
+    continued = [
+        int(node.relation)
+        for node in nodes(fill(columns.structure, range(len(columns.names))))
+        if isinstance(node, Project) and not isinstance(node.operand, Entity)
+    ]
+    keys = columns.expand(block.symbols)[:, continued].T
+    order = np.lexsort(keys) if continued else np.arange(len(block))
+    at_once = min(128, max(8, VALUES_AT_ONCE // completed.num_entities))
+    for start in range(0, len(block), at_once):
+        rows = order[start : start + at_once]
+        yield rows, -evaluate(completed, block.structure, block.symbols[rows]).root.values

@@ -1,0 +1,84 @@
+"""Why: the derivation that a truth value comes from, with its edges known or missing.
+
+The truth value of an entity is a maximum over sources and over the branches of unions, and the
+derivation is where that maximum is: its product is the truth value.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.answering.completed import CompletedGraph
+from betae.answering.edges import Floats
+from betae.answering.results import Step
+from betae.answering.truth import Evaluation
+from betae.graph.graph import KnowledgeGraph
+from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.queries.names import unresolve
+from betae.queries.structures import fill, structure_of
+
+
+def derive(graph: KnowledgeGraph, completed: CompletedGraph, work: Evaluation, entity: int) -> Step:
+    """Return the best derivation of an entity from the one query that was evaluated."""
+    return _Derivation(graph, completed, work).of(work.structure, entity)
+
+
+class _Derivation:
+    def __init__(self, graph: KnowledgeGraph, completed: CompletedGraph, work: Evaluation):
+        self.graph, self.completed, self.work = graph, completed, work
+        self.symbols = work.symbols[0]
+
+    def of(self, node: Query, entity: int) -> Step:
+        """Return the best derivation of an entity from a node."""
+        match node:
+            case Project(operand, column):
+                return self._of_edge(node, operand, int(self.symbols[int(column)]), entity)
+            case And():
+                steps = tuple(self.of(part, entity) for part in node.operands)
+                return Step("", "and", math.prod(step.probability for step in steps), steps)
+            case Or():
+                return self.of(
+                    max(node.operands, key=lambda part: self._truth(part, entity)), entity
+                )
+            case Not(operand):
+                text = f"{self.graph.entity_label(entity)} is not among {self._text(operand)}"
+                return Step(text, "not", self._truth(node, entity))
+        label = self.graph.entity_label
+        if self._truth(node, entity):
+            return Step(label(entity), "known", 1.0)
+        return Step(f"{label(entity)} is {self._text(node)}", "missing", 0.0)
+
+    def _of_edge(self, node: Query, operand: Query, relation: int, entity: int) -> Step:
+        """Find the source of an entity where truth times the edge's probability is largest."""
+        tried = self.work.sources[node][0]
+        tried = tried[tried >= 0]
+        to_entity = self.completed.edges_to(entity, tried, relation)
+        linked = self.completed.adjacency.neighbours(entity, relation ^ 1)
+        sources = np.concatenate([linked, tried])
+        edges = np.concatenate([np.ones(len(linked), np.float32), to_entity])
+        best = int(np.argmax(self._truths(operand, sources) * edges))
+        source, probability = int(sources[best]), float(edges[best])
+        ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
+        head, tail = ends if relation % 2 == 0 else reversed(ends)
+        text = f"{head} {self.graph.relations[relation // 2]} {tail}"
+        before = () if isinstance(operand, Entity) else (self.of(operand, source),)
+        return Step(text, "known" if probability == 1 else "missing", probability, before)
+
+    def _truth(self, node: Query, entity: int) -> float:
+        return float(self._truths(node, np.array([entity]))[0])
+
+    def _truths(self, node: Query, entities: NDArray[Any]) -> Floats:
+        if isinstance(node, Entity):  # where a path begins; its values are not kept
+            is_it: NDArray[np.bool_] = entities == self.symbols[int(node.name)]
+            return is_it.astype(np.float32)
+        values: Floats = self.work.nodes[node].values[0][entities]
+        return values
+
+    def _text(self, node: Query) -> str:
+        structure, columns = structure_of(node)
+        query = fill(structure, [int(self.symbols[column]) for column in columns])
+        return str(unresolve(query, self.graph)).removeprefix("?X . ")

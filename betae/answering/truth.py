@@ -1,0 +1,240 @@
+"""Truth values: a query evaluated over the completed graph.
+
+    V(entity a)     = 1 at a, else 0
+    V(project r)(x) = max_h V(h) p(h, r, x)
+    V(and) = product     V(or) = max     V(not) = 1 - V
+
+Complements are moved inward first, to entities and projections, and an operand of `and` whose
+complement is another operand makes it empty: V(a & !a) = 0, however uncertain a is. With
+probabilities of 0 and 1 these are the exact answers.
+
+Of the sources h of a projection, the missing edges of the `num_sources` most promising ones are
+tried, and the known edges of all. So a derivation by a missing edge of a source that was not tried
+is left out; it would have had a truth of at most that source's, and `Truth.bound` is the largest of
+those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from betae import parallel
+from betae.answering.completed import CompletedGraph
+from betae.answering.edges import Floats
+from betae.exact.answers import check_symbols
+from betae.exact.kernels import AdjacencyArrays
+from betae.graph.edges import Ids
+from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.queries.structures import columns_of, fill, structure_of
+
+SOURCES = 32  # of a projection, of which missing edges are tried
+NEGLIGIBLE = 1e-4  # sources of a smaller truth are not tried
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The truth values of a node of a query, for each of some queries."""
+
+    values: Floats  # (num_queries, num_entities)
+    bound: Floats  # (num_queries,): no derivation that was left out had a larger truth
+
+
+@dataclass
+class Evaluation:
+    """Queries of one structure, evaluated: the truth values of every node."""
+
+    structure: Query  # with columns of the symbols for names
+    symbols: Ids  # (num_queries, num_symbols)
+    nodes: dict[Query, Truth] = field(default_factory=dict)
+    sources: dict[Query, NDArray[np.int64]] = field(default_factory=dict)  # of a projection, tried
+
+    @property
+    def root(self) -> Truth:
+        """The truth values of the whole query."""
+        return self.nodes[self.structure]
+
+
+def evaluate(
+    graph: CompletedGraph, structure: Query, symbols: Ids, num_sources: int = SOURCES
+) -> Evaluation:
+    """Evaluate queries of one structure, given by their symbols (num_queries, num_symbols).
+
+    Their truth values are in memory at once, for each node (num_queries, num_entities).
+    """
+    check_symbols(structure, symbols, graph.num_entities)
+    columns = columns_of(structure)
+    tree = negations_inward(fill(columns.structure, range(len(columns.names))))
+    work = Evaluation(tree, columns.expand(symbols))
+    _Evaluator(graph, work, num_sources).visit(tree)
+    return work
+
+
+def negations_inward(query: Query) -> Query:
+    """Return the same query with complements of entities and projections only."""
+    match query:
+        case Not(Not(operand)):
+            return negations_inward(operand)
+        case Not(And() as inner):
+            return Or(*(negations_inward(Not(operand)) for operand in inner.operands))
+        case Not(Or() as inner):
+            return And(*(negations_inward(Not(operand)) for operand in inner.operands))
+        case Entity():
+            return query
+    return query.with_operands(*map(negations_inward, query.operands))
+
+
+class _Evaluator:
+    def __init__(self, graph: CompletedGraph, work: Evaluation, num_sources: int):
+        self.graph, self.work, self.num_sources = graph, work, num_sources
+        self.arrays = AdjacencyArrays.of(graph.adjacency)
+        self.num_queries, self.num_entities = len(work.symbols), graph.num_entities
+
+    def visit(self, node: Query) -> Truth:
+        """Return the truth values of a node, once those of its operands are there."""
+        if node in self.work.nodes:
+            return self.work.nodes[node]
+        match node:
+            case Entity(column):
+                found = self._entity(int(column))
+            case Project(operand, column):
+                found = self._project(node, operand, self.work.symbols[:, int(column)])
+            case Not(operand):
+                of = self.visit(operand)
+                found = Truth(1 - of.values, of.bound)
+            case And():
+                found = self._and(node)
+            case _:
+                parts = [self.visit(operand) for operand in node.operands]
+                found = Truth(
+                    reduce(np.maximum, [part.values for part in parts]),
+                    np.maximum.reduce([part.bound for part in parts]),
+                )
+        self.work.nodes[node] = found
+        return found
+
+    def _entity(self, column: int) -> Truth:
+        values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
+        values[np.arange(self.num_queries), self.work.symbols[:, column]] = 1
+        return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
+
+    def _and(self, node: And) -> Truth:
+        parts = [self.visit(operand) for operand in node.operands]
+        values = reduce(np.multiply, [part.values for part in parts])
+        for operand in node.operands:
+            if isinstance(operand, Not):
+                for other in node.operands:  # a & !a is empty, however uncertain a is
+                    values[self._are_equal(operand.operand, other)] = 0
+        return Truth(values, np.maximum.reduce([part.bound for part in parts]))
+
+    def _are_equal(self, left: Query, right: Query) -> NDArray[np.bool_]:
+        """Tell for each query whether two nodes are the same once the symbols are filled in."""
+        (shape, mine), (other, its) = structure_of(left), structure_of(right)
+        if shape != other:
+            return np.zeros(self.num_queries, dtype=bool)
+        symbols = self.work.symbols
+        return np.asarray((symbols[:, mine] == symbols[:, its]).all(axis=1))
+
+    # ---- projection -----------------------------------------------------------------------------
+
+    def _project(self, node: Query, operand: Query, relations: Ids) -> Truth:
+        if isinstance(operand, Entity):
+            sources = self.work.symbols[:, [int(operand.name)]].astype(np.int64)
+            truth = np.ones(sources.shape, dtype=np.float32)
+            before, bound = None, np.zeros(self.num_queries, dtype=np.float32)
+        else:
+            before = self.visit(operand)
+            sources, truth, left = self._choose_sources(before.values, relations)
+            bound = np.maximum(left, before.bound)
+        self.work.sources[node] = sources
+        values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
+        width = min(sources.shape[1], self.graph.capacity)
+        at_once = self.graph.capacity // width  # so that all rows of a block fit into the cache
+        for start in range(0, self.num_queries, at_once):
+            rows = slice(start, start + at_once)
+            for first in range(0, sources.shape[1], width):
+                block = rows, slice(first, first + width)
+                self._follow_sources(sources[block], truth[block], relations[rows], values[rows])
+        if before is not None:
+            self._follow_known(before.values, relations, values)
+        return Truth(values, bound)
+
+    def _choose_sources(
+        self, values: Floats, relations: Ids
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Return the sources of each query to try, with their truth, and the best one not tried.
+
+        Where few are worth it, the rest of a row is -1, with a truth of 0.
+        """
+        number = min(self.num_sources, self.num_entities)
+        promise = {r: self.graph.promise(r) for r in np.unique(relations).tolist()}
+        sources = np.empty((self.num_queries, number), dtype=np.int64)
+        left = np.zeros(self.num_queries, dtype=np.float32)
+
+        def choose(row: int) -> None:
+            worth = values[row] * promise[int(relations[row])]
+            best = np.argpartition(-worth, number - 1)[:number]
+            is_worth_it = values[row][best] >= NEGLIGIBLE
+            sources[row] = np.where(is_worth_it, best, -1)
+            others = values[row].copy()
+            others[best[is_worth_it]] = 0
+            left[row] = others.max()
+
+        parallel.map_in_threads(choose, range(self.num_queries))
+        truth = np.take_along_axis(values, np.maximum(sources, 0), axis=1)
+        return sources, np.where(sources >= 0, truth, 0), left
+
+    def _follow_sources(
+        self, sources: NDArray[np.int64], truth: Floats, relations: Ids, values: Floats
+    ) -> None:
+        """Raise the values to what the edges of the chosen sources give."""
+        heads, number = sources.ravel(), self.num_entities
+        keys = np.repeat(relations.astype(np.int64), sources.shape[1]) * number + heads
+        distinct, places = np.unique(keys[heads >= 0], return_inverse=True)
+        rows, found = self.graph.rows(distinct % number, distinct // number)
+        slots = np.full(sources.shape, -1, dtype=np.int64)
+        slots[sources >= 0] = found[places]
+
+        def follow(slots: NDArray[np.int64], truth: Floats, values: Floats) -> None:
+            _raise_by_rows(rows, slots, truth, values)
+
+        parallel.in_threads(follow, slots, np.ascontiguousarray(truth), values)
+
+    def _follow_known(self, before: Floats, relations: Ids, values: Floats) -> None:
+        """Raise the values to what the known edges of all sources give."""
+
+        def follow(before: Floats, relations: Ids, values: Floats) -> None:
+            _raise_by_known(self.arrays, before, relations, values)
+
+        parallel.in_threads(follow, before, relations, values)
+
+
+@njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")
+def _raise_by_rows(rows, slots, truth, values):  # type: ignore[no-untyped-def]
+    for query in range(len(slots)):
+        of_query = values[query]
+        for place in range(slots.shape[1]):
+            if slots[query, place] >= 0:
+                row, factor = rows[slots[query, place]], truth[query, place]
+                for t in range(len(of_query)):
+                    of_query[t] = max(of_query[t], factor * row[t])
+
+
+@njit(nogil=True, cache=True)
+def _raise_by_known(adjacency, before, relations, values):  # type: ignore[no-untyped-def]
+    for query in range(len(before)):
+        relation = relations[query]
+        if relation + 1 >= len(adjacency.relation_offsets):
+            continue
+        first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
+        for i in range(first, last):
+            truth = before[query, adjacency.relation_heads[i]]
+            if truth > 0:
+                pair = adjacency.relation_pairs[i]
+                for j in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):
+                    tail = adjacency.tails[j]
+                    values[query, tail] = max(values[query, tail], truth)

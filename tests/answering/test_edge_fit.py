@@ -1,0 +1,183 @@
+"""Fitting probabilities of edges: slopes against differences, and a structure that was planted."""
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from betae.answering.edge_fit import Tails, _fit_listwise, _fit_logistic, fit_edges
+from betae.answering.edges import Counts, EdgeProbabilities
+from betae.errors import InvalidArgument
+from tests.answering.helpers import random_model
+from tests.evaluation.eval_in_two_processes import Symbolic, split_graph
+from tests.training.helpers import graph_of, small_graph
+
+
+def random_tails(seed=0, num_rows=20, num_features=4):
+    """Rows of a few tails each, of which about a quarter are edges, at least one in each row."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, 9, num_rows)
+    rows = np.repeat(np.arange(num_rows), lengths)
+    is_edge = random.random(len(rows)) < 0.25
+    is_edge[np.searchsorted(rows, np.arange(num_rows))] = True
+    features = random.normal(size=(len(rows), num_features)) + is_edge[:, None]
+    weights = np.where(is_edge, 1.0, random.uniform(1, 30, len(rows)))
+    return Tails(rows, np.arange(len(rows)), features, weights, is_edge)
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """The functions that are minimised, each with a place to look at, in units of its scale."""
+    found, minimize = [], optimize.minimize
+
+    def spy(cost, start, **options):
+        found.append((cost, start))
+        return minimize(cost, start, **options)
+
+    monkeypatch.setattr(optimize, "minimize", spy)
+    return found
+
+
+@pytest.mark.parametrize("fit", ["listwise", "share 1", "share 0.4", "share 0.01"])
+def test_slopes_are_those_of_the_cost(costs, fit):
+    tails = random_tails()
+    if fit == "listwise":
+        _fit_listwise(tails, 20, tails.features.std(axis=0))
+    else:
+        _fit_logistic(tails, float(fit.split()[1]))
+    ((cost, start),) = costs
+    random = np.random.default_rng(1)
+    for _ in range(5):
+        place = random.normal(size=len(start))
+        differences = [
+            (cost(place + step)[0] - cost(place - step)[0]) / 2e-5
+            for step in 1e-5 * np.eye(len(start))
+        ]
+        np.testing.assert_allclose(cost(place)[1], differences, rtol=1e-5, atol=1e-7)
+
+
+def test_the_listwise_cost_by_a_loop(costs):
+    """The mean of -ln softmax of the edges in their rows, in which a tail stands for several."""
+    tails = random_tails()
+    scale = tails.features.std(axis=0)
+    _fit_listwise(tails, 20, scale)
+    ((cost, _),) = costs
+    place, losses = np.array([0.5, -1.0, 2.0, 0.1]), []
+    scores = tails.features / scale @ place
+    for row in range(20):
+        mine = tails.rows == row
+        total = np.log((tails.weights[mine] * np.exp(scores[mine])).sum())
+        losses += [total - score for score in scores[mine & tails.is_edge]]
+    assert cost(place)[0] == pytest.approx(np.mean(losses) + 1e-4 * place @ place)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_the_logistic_cost_by_a_loop(costs, share):
+    """An edge that is held out is seen as one with the probability `share`."""
+    tails = random_tails()
+    _fit_logistic(tails, share)
+    ((cost, _),) = costs
+    place = np.array([0.5, -1.0, 0.2, 0.1])
+    p = 1 / (1 + np.exp(-tails.features / tails.features.std(axis=0) @ place))
+    each = np.where(tails.is_edge, -np.log(p), -np.log(1 - share * p))
+    expected = tails.weights @ each / (tails.is_edge.sum() + 1) + 1e-4 * place @ place
+    assert cost(place)[0] == pytest.approx(expected)
+
+
+def test_a_planted_logistic_regression_comes_back():
+    """Although only a part of the positive ones is seen."""
+    random, number = np.random.default_rng(0), 40_000
+    features = np.column_stack([random.normal(size=(number, 2)), np.ones(number)])
+    planted = np.array([2.0, -1.0, -1.5])
+    is_held_out = random.random(number) < 1 / (1 + np.exp(-features @ planted))
+    is_edge = is_held_out & (random.random(number) < 0.4)
+    ids = np.arange(number)
+    found = _fit_logistic(Tails(ids, ids, features, np.ones(number), is_edge), 0.4)
+    np.testing.assert_allclose(found, planted, atol=0.2)
+
+
+def test_certain_scores_do_no_harm():
+    """Numbers so large that 1 - p is 0, and every held-out edge is seen."""
+    tails = random_tails()
+    features = tails.features * 1e4
+    found = _fit_logistic(
+        Tails(tails.rows, tails.ids, features, tails.weights, tails.is_edge), share=1.0
+    )
+    assert np.isfinite(found).all()
+
+
+# ---- whole fits -------------------------------------------------------------------------------
+
+
+def test_the_fit_is_the_same_twice():
+    graph = small_graph()
+    models = [random_model("betae", graph), random_model("complex", graph)]
+    weights = fit_edges(models, graph)
+    assert fit_edges(models, graph) == weights
+    assert fit_edges(models, graph, seed=1) != weights
+    assert list(weights.predictors) == ["betae", "complex"]
+
+
+def test_progress_ends_with_the_work():
+    told, graph = [], split_graph()
+    fit_edges([random_model("complex", graph)], graph, progress=lambda *line: told.append(line))
+    done, totals = zip(*told, strict=True)
+    assert list(done) == sorted(done)
+    assert set(totals) == {300}
+    assert done[-1] <= 300
+
+
+def test_without_validation_edges():
+    graph = graph_of([(0, 0, 1)])
+    with pytest.raises(InvalidArgument, match=r"--valid 0\.05"):
+        fit_edges([random_model("complex", graph)], graph)
+
+
+def test_a_model_that_knows_counts_for_more_than_one_that_does_not():
+    graph = split_graph()
+    knowing, guessing = Symbolic(graph, "train+valid"), random_model("complex", graph)
+    weights = fit_edges([knowing, guessing], graph)
+    assert weights.predictors["symbolic"] > 5
+    assert abs(weights.predictors["complex"]) < 1
+    counts = Counts(graph.adjacency("train"))
+    probabilities = EdgeProbabilities([knowing, guessing], weights)
+    heads, relations, tails = graph.splits["valid"].astype(np.int64).T
+    rows = probabilities.rows(heads, 2 * relations, counts, graph.num_entities)
+    held_out = rows[np.arange(len(tails)), tails]
+    others = rows[(rows < 1) & (rows < held_out.min())]
+    assert held_out.min() > 0.5
+    assert np.median(others) < 0.01
+
+
+def planted_graph(num_heads=150, num_tails=20):
+    """Every head has one tail by the relation `one`, and 6 by `many`; a tenth of it held out."""
+    random = np.random.default_rng(0)
+    edges = []
+    for head in range(num_heads):
+        tails = num_heads + random.permutation(num_tails)
+        edges += [(head, 0, tails[0])] + [(head, 1, tail) for tail in tails[:6]]
+    edges = random.permutation(edges)
+    return graph_of(edges[150:], edges[:150], num_heads + num_tails, 2)
+
+
+def test_who_has_one_of_one_will_not_get_another():
+    """A model that knows nothing but which entities are tails; the rest is how full heads are."""
+    graph = planted_graph()
+    knows_tails = Symbolic(graph, "train")
+    knows_tails.leads[::2, :, 150:] = 1
+    weights = fit_edges([knows_tails], graph)
+    probabilities = EdgeProbabilities([knows_tails], weights)
+    adjacency = graph.adjacency("train")
+
+    def expected(relation, is_full):
+        heads = [
+            head
+            for head in range(150)
+            if bool(len(adjacency.neighbours(head, relation))) == is_full
+        ]
+        pairs = np.array(heads), np.full(len(heads), relation)
+        rows = probabilities.rows(*pairs, Counts(adjacency), graph.num_entities)
+        return np.where(rows < 1, rows, 0).sum(axis=1).mean()
+
+    assert expected(relation=0, is_full=True) < 0.1  # missing edges of a head that has its one
+    assert expected(relation=0, is_full=False) > 0.5
+    assert 0.3 < expected(relation=2, is_full=True) < 1.2  # 0.6 of 6 are held out

@@ -1,0 +1,195 @@
+"""`betae complete` on small runs, from the command line."""
+
+import shutil
+
+import polars as pl
+import pytest
+
+from betae import KnowledgeGraph, Triples, read_triples
+from betae.answering.edge_files import FORMATS
+from betae.run import Run
+from tests.answering.helpers import save_run
+from tests.cli.test_cli import flat, run, run_main
+from tests.training.helpers import graph_of, small_graph
+
+ODD = ["[red]x", "[/]", "a:key:b", "é", "plain"]
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return save_run(tmp_path_factory.mktemp("runs") / "run", small_graph())
+
+
+def complete(folder, *arguments):
+    result = run("complete", folder, *arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def drawn(frame):
+    """What the table must show of some edges, word for word."""
+    return [
+        f"{row['probability']:.1%} {row['head']} {row['relation']} {row['tail']} "
+        f"{row['head_has']}, mean {row['heads_have']:.1f} "
+        f"{row['tail_has']}, mean {row['tails_have']:.1f}"
+        for row in frame.iter_rows(named=True)
+    ]
+
+
+def taken_apart(text):
+    """The lines that are not blank, their words a space apart."""
+    return [flat(line) for line in text.splitlines() if line.strip()]
+
+
+# ---- a table ----------------------------------------------------------------------------------
+
+
+def test_a_table_of_the_best(made):
+    found = Run.open(made).missing_edges(above=0.02)
+    number, header, *rows, more = taken_apart(complete(made, "--above", 0.02))
+    assert number == f"{len(found)} missing edges"
+    assert header == "probability missing edge edges of the head of the tail"
+    assert rows == drawn(found.head(30))
+    assert more == f"{len(found) - 30} more: write them with --out"
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{"relation": "r1"}, {"entity": "e1"}, {"entity": "e1", "relation": "r2"}, {"edges": "train"}],
+    ids=str,
+)
+def test_some_of_the_edges(made, chosen):
+    options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+    found = Run.open(made).missing_edges(above=0.03, **chosen)
+    assert not found.equals(Run.open(made).missing_edges(above=0.03))
+    number, _, *rows = taken_apart(complete(made, "--above", 0.03, *options))
+    assert number == f"{len(found)} missing edges"
+    assert rows[:30] == drawn(found.head(30))
+    assert len(rows) == min(31, len(found))
+
+
+def test_all_edges_are_known_and_half_is_probable_unless_told(made):
+    shown = complete(made)
+    assert shown == complete(made, "--above", 0.5, "--edges", "all")
+    assert taken_apart(shown)[0] == "0 missing edges"
+    assert shown != complete(made, "--above", 0.05)
+    assert complete(made, "--above", 0.05) != complete(made, "--above", 0.05, "--edges", "train")
+
+
+def test_names_are_not_markup(tmp_path):
+    edges = [[0, 0, 1], [0, 0, 2], [1, 0, 3], [2, 0, 4], [3, 0, 0]]
+    like = graph_of(edges[1:], edges[:1], num_entities=5, num_relations=1)
+    graph = KnowledgeGraph.from_triples(Triples(ODD, ["[b]"], like.splits))
+    folder = save_run(tmp_path / "run", graph)
+    found = Run.open(folder).missing_edges(above=0)
+    shown = flat(complete(folder, "--above", 0))
+    assert len(found) < 30
+    for head, relation, tail in found.select("head", "relation", "tail").iter_rows():
+        assert f" {head} {relation} {tail} " in shown
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def read(file):
+    if file.suffix == ".tsv":
+        return pl.read_csv(file, separator="\t", schema_overrides={"betae": pl.Float32})
+    return pl.read_parquet(file)
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
+def test_a_file_has_all_edges_and_columns(made, tmp_path, suffix):
+    file = tmp_path / f"missing{suffix}"
+    found = Run.open(made).missing_edges(above=0.02, relation="r2")
+    assert len(found) > 30
+    text = complete(made, "--above", 0.02, "--relation", "r2", "--out", file)
+    assert flat(text) == f"{len(found)} missing edges written to {file}"
+    assert read(file).equals(found)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    complete(made, "--above", 0.1, "--relation", "r2", "--out", file)  # replaces it
+    assert read(file).equals(found.filter(pl.col("probability") > 0.1))
+
+
+def test_n_triples_are_read_again(made, tmp_path):
+    complete(made, "--above", 0.05, "--out", tmp_path / "missing.nt")
+    triples = read_triples(tmp_path / "missing.nt")
+    prefix, splits = "urn:betae:", triples.splits["train"]
+    again = {
+        (triples.entities[h], triples.relations[r], triples.entities[t])
+        for h, r, t in splits.tolist()
+    }
+    found = Run.open(made).missing_edges(above=0.05).select("head", "relation", "tail")
+    assert again == {tuple(prefix + name for name in edge) for edge in found.iter_rows()}
+    assert len(again) == len(found) > 30
+
+
+def test_a_graph_that_has_moved(made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "run")
+    shutil.move(folder / "graph", tmp_path / "moved")
+    moved = complete(folder, "--above", 0.05, "--graph", tmp_path / "moved")
+    assert moved == complete(made, "--above", 0.05)
+
+
+def test_the_first_time_only_the_edges_are_on_stdout(tmp_path, monkeypatch, capsys):
+    folder = save_run(tmp_path / "run", small_graph())
+    texts = []
+    for _ in range(2):
+        code, text, _ = run_main(monkeypatch, capsys, "complete", folder, "--above", 0.05)
+        assert code == 0
+        assert (folder / "edges.json").is_file()  # fitted, and kept
+        texts.append(text)
+    assert " missing edges\n" in texts[0]
+    assert texts[0] == texts[1]
+
+
+# ---- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--relation", "r9"], "The graph has no relation 'r9'. Closest: 'r0', 'r1', 'r2'."),
+        (["--entity", "e111"], "The graph has no entity 'e111'. Closest: 'e1', 'e11', 'e0'."),
+        (["--above", "1"], "must be at least 0 and below 1"),
+        (["--above", "-0.1"], "'--above'"),
+        (["--edges", "test"], "'train', 'train+valid', 'all'"),
+        (["--graph", "nowhere"], "There is no folder nowhere."),
+    ],
+    ids=str,
+)
+def test_errors_are_one_message_and_exit_2(made, tmp_path, monkeypatch, capsys, arguments, message):
+    out = ["--out", tmp_path / "missing.tsv"]
+    code, text, error = run_main(monkeypatch, capsys, "complete", made, *arguments, *out)
+    assert code == 2
+    assert text == ""
+    assert message in flat(error)
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "missing", "missing.tsv.gz"])
+def test_a_suffix_is_refused_before_any_work(made, tmp_path, monkeypatch, capsys, name):
+    def work(*_):
+        raise AssertionError("the run is opened")
+
+    monkeypatch.setattr(Run, "open", work)
+    code, text, error = run_main(monkeypatch, capsys, "complete", made, "--out", tmp_path / name)
+    assert (code, text) == (2, "")
+    assert f"{name} must end in" in flat(error)
+    assert all(suffix in error for suffix in FORMATS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(made, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "nowhere" / "missing.tsv"
+    code, text, error = run_main(monkeypatch, capsys, "complete", made, "--out", file)
+    assert (code, text) == (2, "")
+    assert f"Cannot write {file}" in flat(error)
+
+
+def test_what_is_no_run(tmp_path, monkeypatch, capsys):
+    code, _, error = run_main(monkeypatch, capsys, "complete", tmp_path)
+    assert code == 2
+    assert "is not a run" in flat(error)

@@ -1,0 +1,223 @@
+"""`betae train` from the command line, and what the run is good for: warnings and predictors."""
+
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from betae import KnowledgeGraph, Triples, sample_queries
+from betae.cli.progress import showing_progress
+from betae.run import Run
+from betae.training.config import read_recipe
+from tests.cli.test_cli import flat, run, run_main
+from tests.training.helpers import small_config, small_graph
+
+RECIPE = """\
+steps = 10
+batch_size = 24
+candidates = 16
+validate_every = 5
+checkpoint_every = 5
+validation_queries = 10
+learning_rate = 1e-9
+structures = {"1p" = 1.0, "2p" = 1.0}
+
+[model]
+name = "betae"
+dim = 8
+hidden = 8
+"""
+PREDICTOR = """
+[predictor]
+steps = 15
+batch_size = 24
+validate_every = 5
+checkpoint_every = 5
+
+[predictor.model]
+name = "complex"
+dim = 8
+"""
+QUESTION = "?X . r0(e1, ?X)"
+BELOW = "Warning: the model is worse than ranking entities by how often they occur"
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def two_hubs(held_out="valid"):
+    """A graph whose tails are easy to guess by their frequency: e0 for even heads, e1 for odd."""
+    edges = [(head, 0, head % 2) for head in range(2, 30)]
+    parts = {"train": [(0, 0, 1), *edges[:18]], held_out: edges[18:]}
+    splits = {
+        name: np.array(parts.get(name, []), np.int32).reshape(-1, 3)
+        for name in ("train", "valid", "test")
+    }
+    return KnowledgeGraph.from_triples(Triples([f"e{e}" for e in range(30)], ["r0"], splits))
+
+
+@pytest.fixture
+def betae(monkeypatch, capsys, tmp_path, write):
+    """Train on a graph with a recipe; return the lines on stdout, and stderr."""
+
+    def train(graph, recipe=RECIPE, *options):
+        if not (tmp_path / "graph").exists():
+            graph.save(tmp_path / "graph")
+        if recipe is not None:
+            options = ("--recipe", write("recipe.toml", recipe), *options)
+        arguments = ["train", tmp_path / "graph", "--out", tmp_path / "run", *options]
+        code, out, error = run_main(monkeypatch, capsys, *arguments)
+        assert code == 0, error
+        return out.splitlines(), flat(error)
+
+    return train
+
+
+# ---- warnings ---------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_below_frequency(betae, tmp_path):
+    (end, best, written), error = betae(two_hubs())
+    outcome = Run.open(tmp_path / "run").metrics
+    mrr = max(line["mrr"] for line in outcome if "mrr" in line)
+    assert end.startswith("all steps done at step 10, ")
+    assert best.startswith(f"best validation MRR {mrr:.1f} % at step ")
+    assert written == f"written to {tmp_path / 'run'}"
+    assert BELOW in error
+    frequency = float(error.rpartition("(")[2].partition(" %")[0])
+    assert frequency > 50 > mrr
+    assert "validation edges" not in error
+
+
+def test_a_model_that_is_not(betae, monkeypatch):
+    monkeypatch.setattr("betae.training.loop.frequency_mrr", lambda *_: 0.1)
+    _, error = betae(two_hubs())
+    assert "Warning" not in error
+
+
+def test_the_completed_graph_may_be_above_where_the_embedding_is_below(betae, tmp_path):
+    """How full an end is tells a hub, whatever the model; each method is compared for itself."""
+    betae(two_hubs(), RECIPE + PREDICTOR)
+    graph = KnowledgeGraph.open(tmp_path / "graph")
+    sample_queries(graph, {"1p": 20}, "valid").save(tmp_path / "queries")
+    warned = {}
+    for method in ("embedding", "completed"):
+        options = ["--queries", tmp_path / "queries", "--method", method, "--empty", 0]
+        result = run("eval", tmp_path / "run", *options)
+        assert result.exit_code == 0, result.exception
+        warned[method] = "Warning: on EPFO queries the model is worse" in flat(result.stderr)
+    assert warned == {"embedding": True, "completed": False}
+
+
+# ---- without validation edges -----------------------------------------------------------------
+
+
+def test_without_validation_edges_answers_have_no_probabilities(betae, tmp_path):
+    (end, written), error = betae(two_hubs("test"))
+    assert end.startswith("all steps done at step 10, ")  # no best of anything
+    assert written == f"written to {tmp_path / 'run'}"
+    assert "Warning: the graph has no validation edges" in error
+    assert "answers will be ranked by embedding, without probabilities." in error
+    assert "Ingest the graph with --valid 0.05" in error
+    assert BELOW not in error
+
+    def answer(*options):
+        result = run("answer", tmp_path / "run", "?X . ~r0(e1, ?X)", "-k", 30, *options)
+        assert result.exit_code == 0, result.exception
+        assert "Warning: the graph has no validation edges" in flat(result.stderr)
+        return result.stdout
+
+    told = json.loads(answer("--format", "jsonl"))
+    assert (told["method"], told["expected"], told["looks_empty"]) == ("embedding", None, False)
+    known, predicted = (
+        [row for row in told["answers"] if row["status"] == status]
+        for status in ("known", "predicted")
+    )
+    odd = {"e0", *(f"e{number}" for number in range(3, 30, 2))}
+    assert {row["entity"] for row in known} == odd
+    assert len(predicted) == 30 - len(odd)
+    for row in told["answers"]:
+        assert row["probability"] is None
+        assert row["score"] < 0
+    scores = [row["score"] for row in predicted]
+    assert scores == sorted(scores, reverse=True)
+    lines = answer().splitlines()
+    assert lines[1] == "15 known"  # nothing is expected
+    assert [line.split()[1] for line in lines[3:]] == ["-"] * 30
+    assert not (tmp_path / "run" / "edges.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["complete"], ["eval", "--queries", "queries", "--method", "completed"]]
+)
+def test_without_validation_edges_nothing_is_completed(
+    betae, tmp_path, monkeypatch, capsys, arguments
+):
+    betae(two_hubs("test"))
+    opened = KnowledgeGraph.open(tmp_path / "graph")
+    sample_queries(opened, {"1p": 2}, "test").save(tmp_path / "queries")
+    monkeypatch.chdir(tmp_path)
+    command, *options = arguments
+    code, out, error = run_main(monkeypatch, capsys, command, "run", *options)
+    assert (code, out) == (2, "")
+    assert "fitted on validation edges, and the graph has none: ingest it" in flat(error)
+    assert not (tmp_path / "run" / "evaluations").exists()
+
+
+# ---- a link predictor beside the model --------------------------------------------------------
+
+
+def test_one_command_trains_both(betae, tmp_path):
+    lines, _ = betae(small_graph(), RECIPE + PREDICTOR)
+    assert lines[0].startswith("all steps done at step 10, ")
+    trained = Run.open(tmp_path / "run")
+    assert trained.config == read_recipe(tmp_path / "recipe.toml")
+    assert trained.predictor.config == trained.config.predictor
+    assert trained.predictor.metrics[-1]["step"] == 15
+    again, _ = betae(small_graph(), RECIPE + PREDICTOR, "--resume")
+    assert again[0].startswith("all steps done at step 10, ")
+
+    found = run("complete", tmp_path / "run", "--above", 0.01, "--out", tmp_path / "edges.tsv")
+    assert found.exit_code == 0, found.exception
+    header = (tmp_path / "edges.tsv").read_text().splitlines()[0].split("\t")
+    assert header[-2:] == ["betae", "complex"]
+    answered = run("answer", tmp_path / "run", QUESTION)
+    assert answered.exit_code == 0, answered.exception
+    assert list(json.loads((tmp_path / "run" / "edges.json").read_text())["predictors"]) == [
+        "betae",
+        "complex",
+    ]
+
+
+def test_without_a_recipe_the_graph_decides(betae, tmp_path, monkeypatch):
+    graphs = []
+
+    def default_config(graph):
+        graphs.append(graph.fingerprint)
+        return small_config(steps=5)
+
+    monkeypatch.setattr("betae.training.config.default_config", default_config)
+    betae(small_graph(), None)
+    assert graphs == [small_graph().fingerprint]
+    assert Run.open(tmp_path / "run").config == small_config(steps=5)
+
+
+def test_the_live_line_says_which_part_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr("betae.cli.progress._tensorboard", lambda _: None)
+    config = small_config(steps=40, predictor={"model": {"name": "complex"}, "steps": 80})
+    figures = {"seconds": 60.0, "loss": 1.5, "queries_per_second": 1000.0}
+    with showing_progress(Console(quiet=True), tmp_path, config, minutes=8) as report:
+        seen = []
+        for line in ({"step": 20}, {"step": 8, "predictor": True}):
+            report({**line, **figures})
+            task = report.bars.tasks[0]
+            seen.append((task.description, task.completed))
+    # 60 seconds are a quarter of the half of 8 minutes that each part has.
+    assert seen[0] == (
+        "step 20  loss 1.500  MRR - %  1,000 queries/s  1.0 min left",
+        pytest.approx(20 / 40),
+    )
+    assert seen[1] == (
+        "predictor, step 8  loss 1.500  MRR - %  1,000 queries/s  3.0 min left",
+        pytest.approx(0.25),  # not 8 / 80
+    )
