@@ -3,9 +3,10 @@
     python benchmarks/calibration.py RUN [--out reliability.svg]
 
 Training and validation edges count as known, and the test edges are what is missing; nothing was
-fitted on them. Edges: all that the (head, relation) of random edges lack. Answers: the 10 best
-predictions of questions as they come, sampled from the training edges, so that most lack nothing;
-and how many answers are expected, against how many there are.
+fitted on them. Edges: the 10 most probable ones that the (head, relation) of random edges lack.
+Answers: the 10 best predictions of questions as they come, sampled from the training edges, so that
+most lack nothing; and how many answers are expected, against how many there are. With --split test
+the questions are those of a benchmark, of which each has a missing answer.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ def judge_edges(graph: KnowledgeGraph, completed: CompletedGraph, seed: int) -> 
 
 
 def judge_answers(
-    graph: KnowledgeGraph, completed: CompletedGraph, number: int, seed: int
+    graph: KnowledgeGraph, completed: CompletedGraph, number: int, split: str, seed: int
 ) -> tuple[Judged, dict[str, float]]:
     """Return the probabilities of predictions, and the median of expected / true numbers."""
     names = (*EPFO, *NEGATION)
-    sampled = sample_queries(graph, dict.fromkeys(names, number), "train", seed=seed)
+    sampled = sample_queries(graph, dict.fromkeys(names, number), split, seed=seed)
     said, true, ratios = [], [], {}
     for name, block in sampled.blocks.items():
         symbols = np.asarray(block.symbols)
@@ -86,6 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
     parser.add_argument("--queries", type=int, default=200, help="of each structure")
+    parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", default="reliability.svg")
     arguments = parser.parse_args()
@@ -93,7 +95,9 @@ def main() -> None:
     completed = run.completed_graph("train+valid", cache_bytes=2**31)
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
     show(left, "missing edges", judge_edges(run.graph, completed, arguments.seed))
-    judged, ratios = judge_answers(run.graph, completed, arguments.queries, arguments.seed)
+    judged, ratios = judge_answers(
+        run.graph, completed, arguments.queries, arguments.split, arguments.seed
+    )
     show(right, "predicted answers", judged)
     print("expected number of answers, as a multiple of the true one (median):")
     print("  " + "  ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))

@@ -6,7 +6,7 @@ python examples/sparql.py
 import tempfile
 from pathlib import Path
 
-from betae import BetaConfig, TrainConfig, parse_sparql, train, world
+from betae import ComplexConfig, TrainConfig, parse_sparql, train, world
 
 QUESTION = """
 PREFIX : <>
@@ -17,20 +17,11 @@ SELECT ?capital WHERE {
 """
 
 with tempfile.TemporaryDirectory() as folder:
-    config = TrainConfig(
-        model=BetaConfig(dim=64, hidden=128),
-        batch_size=256,
-        candidates=512,
-        normalisation=0.02,
-        learning_rate=4e-3,
-        warmup=50,
-        steps=250,
-        validation_queries=50,
-    )
+    config = TrainConfig(model=ComplexConfig(dim=32), batch_size=128, steps=500, warmup=0)
     run = train(world(), config, Path(folder) / "run")
 
     print("The same as logic text:", parse_sparql(QUESTION))
-    answerer = run.answerer()
-    known = answerer.answer(QUESTION, k=100, status="known")
+    answerer = run.answerer(edges="train")
+    known = answerer.answer(QUESTION, k=100, status="assumed")  # unless they have hosted it
     print(len(known), "follow from the facts:", ", ".join(answer.label for answer in known))
     print(answerer.answer(QUESTION, k=5, status="predicted").to_polars())

@@ -26,7 +26,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     run = train(graph, config, Path(folder) / "run")
 
-    answerer = run.answerer()
+    answerer = run.answerer(method="embedding")
     for what, question in QUESTIONS.items():
         answers = answerer.answer(question)
         print(f"{what}: {answers.summary()}; entropy {answers.entropy:.1f}")

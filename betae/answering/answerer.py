@@ -113,7 +113,8 @@ class _Listed:
     def wanted(self, status: Status | None, threshold: float) -> list[int]:
         """Return the places of the entities that are asked for."""
         is_wanted = ~(self.probabilities < threshold)
-        is_wanted &= ~(self.probabilities == 0)
+        # By embedding, a calibrated probability of 0 still has a rank.
+        is_wanted &= ~((self.probabilities == 0) & np.isnan(self.distances))
         if status is not None:
             is_wanted &= self.statuses == list(STATUSES).index(status)
         places: list[int] = np.flatnonzero(is_wanted).tolist()

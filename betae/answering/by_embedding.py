@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -47,22 +49,34 @@ class ByEmbedding:
             embedded = embed_queries(self.model, [query], self.union)
             uncertain = self.model.has_uncertainty
             entropy = float(self.model.uncertainty(embedded.sets).max()) if uncertain else None
-        found = self._search(embedded, number + len(known) + len(ruled_out), entropy)
-        found = found.without(ruled_out)
+        found = self._search(embedded, number + len(known) + len(ruled_out), known)
+        found = replace(found, entropy=entropy).without(ruled_out)
         if self.calibration is None:
             return found
         assert found.distances is not None
         probabilities = self.calibration(found.distances, np.isin(found.ids, known))
-        return Found(found.ids, probabilities, found.distances, found.num_ranked, entropy)
+        return replace(found, probabilities=probabilities)
 
-    def _search(self, embedded: Embedded, number: int, entropy: float | None) -> Found:
+    def _search(self, embedded: Embedded, number: int, known: Ids) -> Found:
+        """Rank all entities; by an index, some `number` and the known ones that it has missed.
+
+        These have their place by distance, but no rank: how many were missed before them is not
+        known.
+        """
         if self.index is None:
             distances, ids = nearest(self.model, embedded, self.table, len(self.table))
-        else:
-            number += CANDIDATES
-            distances, ids = self.index.nearest(self.model, embedded, self.table, number)
-        is_found = ids[0] >= 0
-        return Found(ids[0][is_found], None, distances[0][is_found], entropy=entropy)
+            return Found(ids[0], None, distances[0])
+        number += CANDIDATES
+        distances, ids = self.index.nearest(self.model, embedded, self.table, number)
+        near, ids = distances[0][ids[0] >= 0], ids[0][ids[0] >= 0]
+        missed = np.setdiff1d(known[known < len(self.table)], ids)
+        with torch.no_grad():
+            theirs = self.model.distance(embedded.sets, self.table[missed]).amin(dim=0)
+        far = np.concatenate([near, theirs.numpy(force=True)])
+        num_ranked = int((far <= near.max(initial=-np.inf)).sum())
+        ids = np.concatenate([ids, missed])
+        order = np.lexsort((ids, far))
+        return Found(ids[order], None, far[order], num_ranked)
 
     def _check_learned(self, query: Query) -> None:
         """Raise for entities and relations that were added to the graph after training."""

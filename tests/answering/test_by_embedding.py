@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from betae import run as module
+from betae.answering import fitted
 from betae.errors import BetaeError, InvalidArgument, StoreError, UnsupportedQuery
 from betae.run import Run
 from tests.answering.helpers import same_curve, save_run, untrained
@@ -101,7 +101,7 @@ def test_a_model_without_complements(toy_graph, model_name):
 def test_a_link_predictor_embeds_single_steps_only(toy_graph):
     answerer = untrained(toy_graph, "complex")
     assert len(answerer.answer(CHILDREN)) == 10
-    with pytest.raises(UnsupportedQuery, match="single step"):
+    with pytest.raises(UnsupportedQuery, match="single edges only"):
         answerer.answer("?X . exists ?Y : parent(ann, ?Y) & parent(?Y, ?X)")
 
 
@@ -112,8 +112,8 @@ def test_a_link_predictor_embeds_single_steps_only(toy_graph):
 def fits(monkeypatch):
     """How often the curve was fitted."""
     calls = []
-    fit = module.calibrate
-    monkeypatch.setattr(module, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments))
+    fit = fitted.calibrate
+    monkeypatch.setattr(fitted, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments))
     return calls
 
 

@@ -81,7 +81,7 @@ def test_a_distance_is_the_score_negated_and_may_be_below_zero():
         found = model.distance(sets, model.table())
         np.testing.assert_allclose(found, expected)
         assert (found < 0).any()
-        assert torch.equal(model.distance(sets, model.table(ids)), found[:, ids])
+        torch.testing.assert_close(model.distance(sets, model.table(ids)), found[:, ids])
 
 
 @examples(20)

@@ -146,18 +146,18 @@ def test_damage_is_found(file, how, train, tmp_path):
         train(steps=20, resume=True)
 
 
-def limited_training(run, config, queries, valid, limit):
-    """Train with a limit on the size of files, and leave the error's message."""
+def limited_training(run, config, queries, valid, limit, message):
+    """Train with a limit on the size of files, and leave the error's message in a file."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
         run_training(run, config, queries, valid, resume=True)
     except StoreError as error:
-        print(error, file=os.fdopen(1, "w"), flush=True)
+        message.write_text(str(error))
         os._exit(3)
 
 
-def test_a_full_disk_keeps_the_last_good_one(queries, valid, train, tmp_path, capfd):
-    run = tmp_path / "run"
+def test_a_full_disk_keeps_the_last_good_one(queries, valid, train, tmp_path):
+    run, file = tmp_path / "run", tmp_path / "message.txt"
 
     def crash(line):
         if line["step"] == 30:
@@ -167,9 +167,8 @@ def test_a_full_disk_keeps_the_last_good_one(queries, valid, train, tmp_path, ca
         train(queries=queries, report=crash)
     good = last_weights(run)
     limit = (run / "checkpoint-00000020" / "model.safetensors").stat().st_size - 100
-    code = in_process(limited_training, run, small_config(), queries, valid, limit)
-    message = capfd.readouterr().out
-    assert code == 3
+    assert in_process(limited_training, run, small_config(), queries, valid, limit, file) == 3
+    message = file.read_text()
     assert "The disk is full: " in message
     assert "was not written" in message
     assert names(run, "checkpoint-") == ["checkpoint-00000020"]
