@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from betae import read_recipe
 from betae.cli import main
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -67,13 +68,15 @@ def reproduce() -> None:
         if not sets[-1].exists():
             rules = ("--split", "test", "--count", "5000", "--rules", "release")
             betae("sample", graph, *rules, "--out", sets[-1])
-    # A link predictor embeds no queries: it answers from the completed graph.
-    is_link_predictor = arguments.model == "complex"
-    how = ("--method", "completed") if is_link_predictor else ("--empty", "4000")
+    # A link predictor embeds no queries: it answers from the completed graph, alone or beside.
+    config = read_recipe(recipe)
+    by_embedding = {} if config.is_for_links else {"": ("--empty", "4000")}
+    by_completion = {"-completed": ("--method", "completed")}
+    methods = by_embedding | (by_completion if config.is_for_links or config.predictor else {})
     for queries in sets:
-        kept = queries.name + ("-completed" if is_link_predictor else "")
-        if not (run / "evaluations" / f"{kept}.json").exists():
-            betae("eval", run, "--queries", queries, *how)
+        for suffix, how in methods.items():
+            if not (run / "evaluations" / f"{queries.name}{suffix}.json").exists():
+                betae("eval", run, "--queries", queries, *how)
     betae("report", run, "--out", out / f"{arguments.model}-report", "--overwrite")
 
 

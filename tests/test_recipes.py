@@ -30,6 +30,12 @@ def test_a_recipe_is_named_after_what_it_trains(path):
     assert f'"{model}"' in script
 
 
+@pytest.mark.parametrize("dataset", ["FB15k-237", "NELL995"])
+def test_the_predictor_beside_betae_is_that_of_its_own_recipe(dataset):
+    beside = read_recipe(ROOT / "recipes" / f"{dataset}_betae.toml").predictor
+    assert beside == read_recipe(ROOT / "recipes" / f"{dataset}_complex.toml")
+
+
 def test_what_the_paper_compares_is_there():
     names = {path.stem for path in RECIPES}
     assert names >= {"NELL995_betae", *(f"FB15k-237_{model}" for model in MODELS)}
