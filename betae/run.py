@@ -212,7 +212,8 @@ class Run:
     ) -> CompletedGraph:
         """Return the graph with a probability for every edge that is not among the known ones."""
         # Looked up once: a training that still goes on may write a better model meanwhile.
-        folders = [self.model_folder, *([self.predictor.model_folder] if self.predictor else [])]
+        beside = self.predictor
+        folders = [self.model_folder, *([beside.model_folder] if beside else [])]
         name = "+".join(folder.name for folder in folders)
         models = [load_model(folder) for folder in folders]
         weights = fitted_edges(self._parts.edges, name, models, self.graph, say)

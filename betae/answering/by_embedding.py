@@ -72,11 +72,11 @@ class ByEmbedding:
         missed = np.setdiff1d(known[known < len(self.table)], ids)
         with torch.no_grad():
             theirs = self.model.distance(embedded.sets, self.table[missed]).amin(dim=0)
-        far = np.concatenate([near, theirs.numpy(force=True)])
-        num_ranked = int((far <= near.max(initial=-np.inf)).sum())
+        both = np.concatenate([near, theirs.numpy(force=True)])
+        num_ranked = int((both <= near.max(initial=-np.inf)).sum())
         ids = np.concatenate([ids, missed])
-        order = np.lexsort((ids, far))
-        return Found(ids[order], None, far[order], num_ranked)
+        order = np.lexsort((ids, both))
+        return Found(ids[order], None, both[order], num_ranked)
 
     def _check_learned(self, query: Query) -> None:
         """Raise for entities and relations that were added to the graph after training."""
