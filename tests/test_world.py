@@ -81,11 +81,11 @@ def test_the_demo_answers_its_question(demo):
     assert again.stdout == text  # the trained run is found again
 
 
-def test_the_derivation_of_a_prediction_has_its_probability(run):
+def test_a_prediction_is_at_least_as_probable_as_its_best_derivation(run):
     found = run.answerer("train").answer(QUERY, status="predicted", explain=True)
     assert len(found) == 10
     for answer in found:
-        assert answer.why.whole_probability() == pytest.approx(answer.probability, rel=1e-4)
+        assert 0 < answer.why.whole_probability() < answer.probability + 1e-6
 
 
 def test_which_edges_count_is_said(run):

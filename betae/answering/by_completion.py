@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from betae.answering.completed import CompletedGraph
 from betae.answering.derivation import derive
 from betae.answering.ranking import Found
 from betae.answering.results import Method, Step
-from betae.answering.truth import evaluate
+from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.plan import UnionForm
@@ -36,8 +37,12 @@ class ByCompletion:
         work = evaluate(self.completed, structure, np.array([symbols], dtype=np.int32))
         truth = work.root.values[0].astype(np.float64)
 
+        @cache
+        def best() -> Evaluation:
+            return best_derivations(self.completed, work)
+
         def explain(entity: int) -> Step:
-            return derive(self.graph, self.completed, work, entity)
+            return derive(self.graph, self.completed, best(), entity)
 
         ids = np.argsort(-truth, kind="stable")
         return Found(ids, truth[ids], explain=explain).without(ruled_out)

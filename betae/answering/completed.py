@@ -32,10 +32,12 @@ class CompletedGraph:
         self.num_entities = graph.num_entities
         self.adjacency: Adjacency = graph.adjacency(edges)
         self.probabilities, self.counts = probabilities, Counts(self.adjacency)
-        self.capacity = max(1, cache_bytes // (4 * max(1, self.num_entities)))
-        self._rows = np.empty((0, self.num_entities), dtype=np.float32)
+        num_rows = self.num_entities * graph.num_relations
+        self.capacity = max(1, min(cache_bytes // (4 * max(1, self.num_entities)), num_rows))
+        # Memory is taken page by page, as rows are written.
+        self._rows = np.empty((self.capacity, self.num_entities), dtype=np.float32)
         self._slots: dict[int, int] = {}  # key of a (head, relation) -> where its row is
-        self._free: list[int] = []
+        self._free = list(range(self.capacity))
 
     def rows(
         self, heads: NDArray[Any], relations: NDArray[Any]
@@ -85,16 +87,9 @@ class CompletedGraph:
 
     def _make_room(self, number: int, wanted: list[int]) -> list[int]:
         """Return free slots for some rows; rows that were used long ago leave theirs."""
-        size = min(self.capacity, len(self._slots) + number)
-        if size > len(self._rows):
-            size = min(self.capacity, max(size, 2 * len(self._rows)))
-            larger = np.empty((size, self.num_entities), dtype=np.float32)
-            larger[: len(self._rows)] = self._rows
-            self._free += range(len(self._rows), size)
-            self._rows = larger
-        kept = set(wanted)
-        leaving = [key for key in self._slots if key not in kept]
-        for key in leaving[: max(0, number - len(self._free))]:
-            self._free.append(self._slots.pop(key))
-        slots, self._free = self._free[:number], self._free[number:]
-        return slots
+        lacking = number - len(self._free)
+        if lacking > 0:
+            kept = set(wanted)
+            leaving = [key for key in self._slots if key not in kept]
+            self._free += [self._slots.pop(key) for key in leaving[:lacking]]
+        return [self._free.pop() for _ in range(number)]

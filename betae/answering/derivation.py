@@ -1,7 +1,8 @@
-"""Why: the derivation that a truth value comes from, with its edges known or missing.
+"""Why: the best derivation of an entity, with its edges known or missing.
 
-The truth value of an entity is a maximum over sources and over the branches of unions, and the
-derivation is where that maximum is: its product is the truth value.
+The truth value of a best derivation is a maximum over sources and over the branches of unions, and
+the derivation is where that maximum is: its product is that truth value. The probability of an
+answer counts all its derivations, so it is at least that of the best one.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from betae.queries.names import unresolve
 from betae.queries.structures import fill, structure_of
 
 
-def derive(graph: KnowledgeGraph, completed: CompletedGraph, work: Evaluation, entity: int) -> Step:
-    """Return the best derivation of an entity from the one query that was evaluated."""
-    return _Derivation(graph, completed, work).of(work.structure, entity)
+def derive(graph: KnowledgeGraph, completed: CompletedGraph, best: Evaluation, entity: int) -> Step:
+    """Return the best derivation of an entity, given those of the one query that was evaluated."""
+    return _Derivation(graph, completed, best).of(best.structure, entity)
 
 
 class _Derivation:

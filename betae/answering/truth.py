@@ -1,8 +1,11 @@
 """Truth values: a query evaluated over the completed graph.
 
     V(entity a)     = 1 at a, else 0
-    V(project r)(x) = max_h V(h) p(h, r, x)
+    V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))
     V(and) = product     V(or) = max     V(not) = 1 - V
+
+So an entity is reached if it is reached from any source; sources count as independent.
+`best_derivations` takes the best source alone, max_h V(h) p(h, r, x): why an entity is an answer.
 
 Complements are moved inward first, to entities and projections, and an operand of `and` whose
 complement is another operand makes it empty: V(a & !a) = 0, however uncertain a is. With
@@ -10,14 +13,15 @@ probabilities of 0 and 1 these are the exact answers.
 
 Of the sources h of a projection, the missing edges of the `num_sources` most promising ones are
 tried, and the known edges of all. So a derivation by a missing edge of a source that was not tried
-is left out; it would have had a truth of at most that source's, and `Truth.bound` is the largest of
-those.
+is left out; alone it would have had a truth of at most that source's, and `Truth.bound` is the
+largest of those.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numba import njit
@@ -32,8 +36,8 @@ from betae.graph.edges import Ids
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 from betae.queries.structures import columns_of, fill, structure_of
 
-SOURCES = 32  # of a projection, of which missing edges are tried
-NEGLIGIBLE = 1e-4  # sources of a smaller truth are not tried
+SOURCES = 16  # of a projection, of which missing edges are tried
+NEGLIGIBLE = 1e-3  # sources of a smaller truth are not tried
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,17 @@ def evaluate(
     return work
 
 
+def best_derivations(graph: CompletedGraph, work: Evaluation) -> Evaluation:
+    """Return the truth of each entity's best derivation alone, from the sources that were tried.
+
+    Complements stay as they are: what is negated must not be reached from any source.
+    """
+    best = Evaluation(work.structure, work.symbols, sources=work.sources)
+    best.nodes.update((node, it) for node, it in work.nodes.items() if isinstance(node, Not))
+    _Evaluator(graph, best, SOURCES, is_best=True).visit(best.structure)
+    return best
+
+
 def negations_inward(query: Query) -> Query:
     """Return the same query with complements of entities and projections only."""
     match query:
@@ -89,8 +104,10 @@ def negations_inward(query: Query) -> Query:
 
 
 class _Evaluator:
-    def __init__(self, graph: CompletedGraph, work: Evaluation, num_sources: int):
-        self.graph, self.work, self.num_sources = graph, work, num_sources
+    def __init__(
+        self, graph: CompletedGraph, work: Evaluation, num_sources: int, is_best: bool = False
+    ):
+        self.graph, self.work, self.num_sources, self.is_best = graph, work, num_sources, is_best
         self.arrays = AdjacencyArrays.of(graph.adjacency)
         self.num_queries, self.num_entities = len(work.symbols), graph.num_entities
 
@@ -142,79 +159,102 @@ class _Evaluator:
     # ---- projection -----------------------------------------------------------------------------
 
     def _project(self, node: Query, operand: Query, relations: Ids) -> Truth:
-        if isinstance(operand, Entity):
-            sources = self.work.symbols[:, [int(operand.name)]].astype(np.int64)
-            truth = np.ones(sources.shape, dtype=np.float32)
-            before, bound = None, np.zeros(self.num_queries, dtype=np.float32)
-        else:
-            before = self.visit(operand)
-            sources, truth, left = self._choose_sources(before.values, relations)
-            bound = np.maximum(left, before.bound)
-        self.work.sources[node] = sources
         values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
-        width = min(sources.shape[1], self.graph.capacity)
-        at_once = self.graph.capacity // width  # so that all rows of a block fit into the cache
-        for start in range(0, self.num_queries, at_once):
-            rows = slice(start, start + at_once)
-            for first in range(0, sources.shape[1], width):
-                block = rows, slice(first, first + width)
-                self._follow_sources(sources[block], truth[block], relations[rows], values[rows])
-        if before is not None:
-            self._follow_known(before.values, relations, values)
-        return Truth(values, bound)
+        if isinstance(operand, Entity):  # a single source, all of whose edges are in its row
+            sources = self.work.symbols[:, [int(operand.name)]].astype(np.int64)
+            self.work.sources[node] = sources
+            self._follow(_best_edge, sources, np.ones(sources.shape, np.float32), relations, values)
+            return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
+        before = self.visit(operand)
+        if node not in self.work.sources:
+            self.work.sources[node] = self._choose_sources(before.values, relations)
+        sources = self.work.sources[node]
+        truth, left_out = _split(before.values, sources)
+        by_rows = _best_edge if self.is_best else _any_missing
+        self._follow(by_rows, sources, truth, relations, values)
+        self._follow_known(before.values, relations, values)
+        return Truth(values, np.maximum(left_out, before.bound))
 
-    def _choose_sources(
-        self, values: Floats, relations: Ids
-    ) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Return the sources of each query to try, with their truth, and the best one not tried.
-
-        Where few are worth it, the rest of a row is -1, with a truth of 0.
-        """
+    def _choose_sources(self, values: Floats, relations: Ids) -> NDArray[np.int64]:
+        """Return the sources of each query to try; the rest of a row is -1 if few are worth it."""
         number = min(self.num_sources, self.num_entities)
         promise = {r: self.graph.promise(r) for r in np.unique(relations).tolist()}
         sources = np.empty((self.num_queries, number), dtype=np.int64)
-        left = np.zeros(self.num_queries, dtype=np.float32)
 
         def choose(row: int) -> None:
             worth = values[row] * promise[int(relations[row])]
             best = np.argpartition(-worth, number - 1)[:number]
-            is_worth_it = values[row][best] >= NEGLIGIBLE
-            sources[row] = np.where(is_worth_it, best, -1)
-            others = values[row].copy()
-            others[best[is_worth_it]] = 0
-            left[row] = others.max()
+            sources[row] = np.where(values[row][best] >= NEGLIGIBLE, best, -1)
 
         parallel.map_in_threads(choose, range(self.num_queries))
-        truth = np.take_along_axis(values, np.maximum(sources, 0), axis=1)
-        return sources, np.where(sources >= 0, truth, 0), left
+        return sources
 
-    def _follow_sources(
-        self, sources: NDArray[np.int64], truth: Floats, relations: Ids, values: Floats
+    def _follow(
+        self,
+        by_rows: Callable[..., None],
+        sources: NDArray[np.int64],
+        truth: Floats,
+        relations: Ids,
+        values: Floats,
     ) -> None:
         """Raise the values to what the edges of the chosen sources give."""
+        width = min(sources.shape[1], self.graph.capacity)
+        at_once = self.graph.capacity // width  # so that all rows of a block fit into the cache
+        for start in range(0, self.num_queries, at_once):
+            some = slice(start, start + at_once)
+            for first in range(0, sources.shape[1], width):
+                block = some, slice(first, first + width)
+                rows, slots = self._rows(sources[block], relations[some])
+                parallel.in_threads(
+                    partial(by_rows, rows), slots, np.ascontiguousarray(truth[block]), values[some]
+                )
+
+    def _rows(self, sources: NDArray[np.int64], relations: Ids) -> tuple[Floats, NDArray[np.int64]]:
+        """Return an array of rows, and which of them is that of each source; -1 is none."""
         heads, number = sources.ravel(), self.num_entities
         keys = np.repeat(relations.astype(np.int64), sources.shape[1]) * number + heads
         distinct, places = np.unique(keys[heads >= 0], return_inverse=True)
         rows, found = self.graph.rows(distinct % number, distinct // number)
         slots = np.full(sources.shape, -1, dtype=np.int64)
         slots[sources >= 0] = found[places]
-
-        def follow(slots: NDArray[np.int64], truth: Floats, values: Floats) -> None:
-            _raise_by_rows(rows, slots, truth, values)
-
-        parallel.in_threads(follow, slots, np.ascontiguousarray(truth), values)
+        return rows, slots
 
     def _follow_known(self, before: Floats, relations: Ids, values: Floats) -> None:
         """Raise the values to what the known edges of all sources give."""
 
         def follow(before: Floats, relations: Ids, values: Floats) -> None:
-            _raise_by_known(self.arrays, before, relations, values)
+            _by_known(self.arrays, before, relations, values, self.is_best)
 
         parallel.in_threads(follow, before, relations, values)
 
 
+def _split(values: Floats, sources: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return the truth of the chosen sources, 0 where there is none, and the most of any other."""
+    others = values.copy()
+    truth = np.where(sources >= 0, np.take_along_axis(values, np.maximum(sources, 0), axis=1), 0)
+    for row, chosen in enumerate(sources):
+        others[row, chosen[chosen >= 0]] = 0
+    return truth, others.max(axis=1, initial=0)
+
+
+# Any source, or the best one alone. v + t (1 - v) is 1 - (1 - v) (1 - t), as exact for small values
+# as for large ones.
+
+
 @njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")
-def _raise_by_rows(rows, slots, truth, values):  # type: ignore[no-untyped-def]
+def _any_missing(rows, slots, truth, values):  # type: ignore[no-untyped-def]
+    for query in range(len(slots)):
+        of_query = values[query]
+        for place in range(slots.shape[1]):
+            if slots[query, place] >= 0:
+                row, factor = rows[slots[query, place]], truth[query, place]
+                for t in range(len(of_query)):
+                    chance = factor * row[t] if row[t] < 1 else np.float32(0)
+                    of_query[t] += chance * (1 - of_query[t])
+
+
+@njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")
+def _best_edge(rows, slots, truth, values):  # type: ignore[no-untyped-def]
     for query in range(len(slots)):
         of_query = values[query]
         for place in range(slots.shape[1]):
@@ -225,9 +265,9 @@ def _raise_by_rows(rows, slots, truth, values):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _raise_by_known(adjacency, before, relations, values):  # type: ignore[no-untyped-def]
+def _by_known(adjacency, before, relations, values, is_best):  # type: ignore[no-untyped-def]
     for query in range(len(before)):
-        relation = relations[query]
+        relation, of_query = relations[query], values[query]
         if relation + 1 >= len(adjacency.relation_offsets):
             continue
         first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
@@ -236,5 +276,8 @@ def _raise_by_known(adjacency, before, relations, values):  # type: ignore[no-un
             if truth > 0:
                 pair = adjacency.relation_pairs[i]
                 for j in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):
-                    tail = adjacency.tails[j]
-                    values[query, tail] = max(values[query, tail], truth)
+                    value = of_query[adjacency.tails[j]]
+                    if is_best or truth == 1:
+                        of_query[adjacency.tails[j]] = max(value, truth)
+                    else:
+                        of_query[adjacency.tails[j]] += truth * (1 - value)

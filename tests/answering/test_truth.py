@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from betae.answering import truth
 from betae.answering.completed import CompletedGraph
 from betae.answering.edges import FULLNESS, ROW, EdgeWeights
-from betae.answering.truth import evaluate, negations_inward
+from betae.answering.truth import best_derivations, evaluate, negations_inward
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers
 from betae.queries.ast import And, Entity, Not, Or, Project
@@ -53,14 +53,14 @@ def no_chances(graph):
     return Chances(np.zeros((graph.num_entities, graph.num_relations, graph.num_entities)))
 
 
-def truth_of(graph, chances, query, edges="train", num_sources=None, cache_bytes=MANY):
-    """The truth of every entity; by all sources, if not told otherwise, negligible or not."""
-    completed = CompletedGraph(graph, chances, edges, cache_bytes)
+def truth_of(graph, chances, query, edges="train", best=False):
+    """The truth of every entity, or of its best derivation, by all sources, negligible or not."""
+    completed = CompletedGraph(graph, chances, edges, MANY)
     structure, symbols = structure_of(query)
+    symbols = np.array([symbols], np.int32)
     with patch.object(truth, "NEGLIGIBLE", 0.0):
-        return evaluate(
-            completed, structure, np.array([symbols], np.int32), num_sources or graph.num_entities
-        ).root.values[0]
+        work = evaluate(completed, structure, symbols, graph.num_entities)
+    return (best_derivations(completed, work) if best else work).root.values[0]
 
 
 # ---- slow definitions ---------------------------------------------------------------------------
@@ -91,21 +91,20 @@ def normal(query, is_negated=False):
     return ("not", form) if is_negated else form
 
 
-def slow_truth(form, table):
+def slow_truth(form, table, best=False):
     """The definition, in float64."""
     match form:
         case ("entity", entity):
             return np.eye(len(table))[entity]
         case ("project", relation, operand):
-            before = slow_truth(operand, table)
-            heads = range(len(table))
-            return np.array([max(before[h] * table[h, relation, t] for h in heads) for t in heads])
+            chances = slow_truth(operand, table, best)[:, None] * table[:, relation, :]
+            return chances.max(axis=0) if best else 1 - np.prod(1 - chances, axis=0)
         case ("not", operand):
             return 1 - slow_truth(operand, table)
         case ("or", *parts):
-            return np.max([slow_truth(part, table) for part in parts], axis=0)
+            return np.max([slow_truth(part, table, best) for part in parts], axis=0)
         case ("and", *parts):
-            values = np.prod([slow_truth(part, table) for part in parts], axis=0)
+            values = np.prod([slow_truth(part, table, best) for part in parts], axis=0)
             is_empty = any(("not", part) in parts for part in parts)
             return np.zeros(len(table)) if is_empty else values
     raise AssertionError(form)
@@ -149,6 +148,7 @@ def test_without_missing_edges_the_truth_is_the_exact_answers(data):
         structure, symbols = structure_of(query)
         found = evaluate(completed, structure, np.array([symbols], np.int32), num_sources)
         values = found.root.values[0]
+        assert np.array_equal(best_derivations(completed, found).root.values[0], values)
         assert set(values.tolist()) <= {0.0, 1.0}
         assert np.flatnonzero(values).tolist() == answers(graph, query, edges).tolist()
 
@@ -171,27 +171,55 @@ def test_moving_complements_inward_changes_no_answers(data):
 # ---- uncertain edges ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("best", [False, True])
 @examples(300)
 @given(st.data(), st.integers(0, 10**6))
-def test_the_truth_is_as_defined(data, seed):
+def test_the_truth_is_as_defined(best, data, seed):
     graph, edges = data.draw(small_graphs), data.draw(edge_choices)
     chances = random_chances(graph, seed, fullness=-1.0)
     for _ in range(3):
         query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
-        found = truth_of(graph, chances, query, edges)
-        expected = slow_truth(normal(query), all_edges(graph, chances, edges))
+        found = truth_of(graph, chances, query, edges, best)
+        expected = slow_truth(normal(query), all_edges(graph, chances, edges), best)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@examples(100)
+@given(st.data(), st.integers(0, 10**6))
+def test_an_answer_is_at_least_as_probable_as_its_best_derivation(data, seed):
+    """With few sources, too, and with complements."""
+    graph = data.draw(small_graphs)
+    completed = CompletedGraph(graph, random_chances(graph, seed), "train")
+    query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
+    structure, symbols = structure_of(query)
+    work = evaluate(
+        completed, structure, np.array([symbols], np.int32), data.draw(st.integers(1, 5))
+    )
+    best = best_derivations(completed, work).root.values
+    assert (best <= work.root.values + 1e-6).all()
+
+
+def test_small_probabilities_are_as_exact_as_large_ones():
+    """Many sources, each with a chance of a millionth: added up, and not rounded away."""
+    graph = small_graph()
+    chances = Chances(np.full((30, graph.num_relations, 30), 1e-6))
+    query = (Entity(1)[0] | Entity(2)[2] | Entity(3)[4])[1]
+    found = truth_of(graph, chances, query, "train")
+    expected = slow_truth(normal(query), all_edges(graph, chances, "train"))
+    assert 0 < found.min() < 1e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 @examples(150)
 @given(st.data(), st.integers(0, 10**6))
-def test_without_complements_the_truth_is_that_of_the_best_derivation(data, seed):
+def test_the_best_derivation_is_the_best_of_all_assignments(data, seed):
     graph = data.draw(graphs(entities=(2, 3), relations=(1, 2), edges=(0, 5)))
     chances = random_chances(graph, seed)
     query = without_complements(data.draw(trees(graph.num_entities, graph.num_relations, depth=3)))
     table = all_edges(graph, chances, "train")
     expected = [max(derivations(query, entity, table)) for entity in range(graph.num_entities)]
-    np.testing.assert_allclose(truth_of(graph, chances, query), expected, rtol=1e-5, atol=1e-9)
+    found = truth_of(graph, chances, query, best=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
 
 
 @examples(150)
@@ -217,10 +245,11 @@ def test_what_is_left_out_is_no_truer_than_the_bound(data, seed):
     (structure, symbols), num_sources = structure_of(query), data.draw(st.integers(1, 8))
     completed = CompletedGraph(graph, chances, "train")
     with patch.object(truth, "NEGLIGIBLE", 0.3):
-        few = evaluate(completed, structure, np.array([symbols], np.int32), num_sources).root
-    whole = truth_of(graph, chances, query)
-    assert (few.values[0] <= whole).all()
-    assert (whole <= np.maximum(few.values[0], few.bound[0])).all()
+        few = evaluate(completed, structure, np.array([symbols], np.int32), num_sources)
+    assert (few.root.values[0] <= truth_of(graph, chances, query) + 1e-6).all()
+    best = best_derivations(completed, few).root
+    whole = truth_of(graph, chances, query, best=True)
+    assert (whole <= np.maximum(best.values[0], few.root.bound[0])).all()
 
 
 def test_the_sources_of_most_promise_are_tried():
@@ -279,7 +308,8 @@ def test_every_structure_on_threads_and_with_a_cache_that_overflows(name):
     little, plenty = (
         CompletedGraph(graph, chances, "train", 4 * 30 * rows) for rows in (10, 10**4)
     )
-    one, two = (evaluate(each, structure, symbols, 30).root.values for each in (little, plenty))
+    with patch.object(truth, "NEGLIGIBLE", 0.0):
+        one, two = (evaluate(each, structure, symbols, 30).root.values for each in (little, plenty))
     assert np.array_equal(one, two)
     table = all_edges(graph, chances, "train")
     for row in range(0, 200, 20):
