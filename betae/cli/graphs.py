@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
 from betae.cli.common import AsJson, GraphPath, Overwrite, app, err, existing_folder, out, say
+from betae.errors import UnresolvedName
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from betae.graph.describe import Listed
+
+Search = Annotated[
+    str, typer.Option(help="Only those with this text in the name or a label, in any case.")
+]
+Limit = Annotated[int | None, typer.Option(help="How many to list.", min=1)]
 
 
 @app.command(epilog="Example:  betae info graph --json")
@@ -28,9 +40,106 @@ def info(
 
     description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
-        print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
+        _print_json(asdict(description))
     else:
         out.print(draw_description(description, title=escape(str(graph))))
+
+
+def _print_json(data: Any) -> None:
+    """Print JSON with readable letters, and escapes for what a terminal would obey."""
+    text = json.dumps(data, ensure_ascii=False, indent=2)
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+@app.command(epilog="Example:  betae entities graph --search paris")
+def entities(
+    graph: GraphPath, search: Search = "", limit: Limit = 20, as_json: AsJson = False
+) -> None:
+    """List the entities of a graph, those with the most edges first, or search for some."""
+    from betae.graph.describe import list_entities
+    from betae.graph.graph import KnowledgeGraph
+
+    opened = KnowledgeGraph.open(graph)
+    listed, number = list_entities(opened, search, limit)
+    if as_json:
+        _print_json(_as_json(listed))
+    elif not listed:
+        _say_none_found("entity", search, opened.entity_id)
+    else:
+        out.print(_draw_names(listed, opened.prefixes))
+        if number > len(listed):
+            say(f"{len(listed):,} of {number:,} entities; --limit shows more")
+
+
+@app.command(epilog="Example:  betae relations graph --search located")
+def relations(
+    graph: GraphPath, search: Search = "", limit: Limit = None, as_json: AsJson = False
+) -> None:
+    """List the relations of a graph, the most frequent first, or search for some."""
+    from betae.graph.describe import list_relations
+    from betae.graph.graph import KnowledgeGraph
+
+    opened = KnowledgeGraph.open(graph)
+    listed, number = list_relations(opened, search, limit)
+    if as_json:
+        _print_json(_as_json(listed))
+    elif not listed:
+        _say_none_found("relation", search, opened.relation_id)
+    else:
+        out.print(_draw_names(listed, opened.prefixes))
+        if number > len(listed):
+            say(f"{len(listed):,} of {number:,} relations; --limit shows more")
+
+
+def _as_json(listed: Sequence[Listed]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "labels": [{"text": label.text, "language": label.language} for label in each.labels],
+            "edges": each.edges,
+            "examples": each.examples,
+        }
+        for each in listed
+    ]
+
+
+def _say_none_found(kind: str, search: str, look_up: Callable[[str], int]) -> None:
+    """Say that nothing has the text in its name, and offer what looks like it."""
+    closest: Sequence[str] = ()
+    try:
+        look_up(search)
+    except UnresolvedName as error:
+        closest = getattr(error, "closest", ())
+    hint = f" Closest: {', '.join(map(repr, closest))}." if closest else ""
+    say(f"No {kind} has {search!r} in its name or a label.{hint}")
+
+
+def _draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
+    """Lay out names with their labels, numbers of edges and examples."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from betae.graph.names import printable, shorten
+
+    def shown(name: str) -> str:
+        return printable(shorten(name, prefixes))
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("edges", justify="right")
+    table.add_column("name", overflow="fold")
+    has_labels = any(each.labels for each in listed)
+    if has_labels:
+        table.add_column("labels", overflow="fold")
+    table.add_column("for example", overflow="fold", style="dim")
+    for each in listed:
+        labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
+        examples = "; ".join(
+            f"{shown(relation)}({shown(head)}, {shown(tail)})"
+            for head, relation, tail in each.examples
+        )
+        cells = [shown(each.name), *labels, examples]
+        table.add_row(f"{each.edges:,}", *map(Text, cells))
+    return table
 
 
 @app.command(
