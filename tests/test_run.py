@@ -210,7 +210,7 @@ def test_a_graph_that_has_grown_answers_but_is_not_evaluated(folder, test_querie
     assert run.graph.num_entities == 31
     known = [answer.entity for answer in run.answerer().answer(QUESTION, status="known")]
     assert "new" in known
-    with pytest.raises(InvalidArgument, match="has gained edges"):
+    with pytest.raises(InvalidArgument, match="has gained or lost edges"):
         run.evaluate(test_queries, empty_queries=5)
 
 

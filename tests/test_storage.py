@@ -80,7 +80,7 @@ def test_a_manifest_that_is_no_manifest(toy_store, text):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 2}, "format version 2; this betae reads up to 1.*pip install --upgrade"),
+        ({"version": 3}, "format version 3; this betae reads up to 2.*pip install --upgrade"),
         ({"version": 1000}, "format version 1000"),
         ({"version": "2"}, "damaged"),
         ({"kind": "checkpoint"}, "holds a checkpoint, not a graph"),

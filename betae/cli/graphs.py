@@ -1,8 +1,9 @@
-"""Graphs and queries: ingest, export, info, explain, sample."""
+"""Graphs and queries: info, entities, relations, explain, sample."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,128 +12,17 @@ import typer
 from rich.markup import escape
 
 from betae.cli.common import AsJson, GraphPath, Overwrite, app, err, existing_folder, out, say
-from betae.errors import InvalidArgument
+from betae.errors import UnresolvedName
 
 if TYPE_CHECKING:
-    from betae.graph.graph import KnowledgeGraph
-    from betae.graph.triples import Triples
+    from rich.table import Table
 
+    from betae.graph.describe import Listed
 
-@app.command(
-    epilog="Examples:\n\n"
-    "  betae ingest facts.tsv --out graph\n\n"
-    "  betae ingest facts.nt.gz --valid 0.1 --test 0.1 --out graph\n\n"
-    "  betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph\n\n"
-    "  betae ingest FB15k-237-betae --out graph\n\n"
-    "  betae ingest more-facts.tsv --append --out graph"
-)
-def ingest(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Files of triples (.tsv .txt .csv .parquet, RDF: .nt .ttl .nq .trig .n3 .rdf "
-            ".jsonld; also .gz), or one folder in the BetaE release layout.",
-            metavar="SOURCE...",
-        ),
-    ],
-    target: Annotated[Path, typer.Option("--out", help="Folder of the graph.")],
-    valid: Annotated[str, typer.Option(help="A file, or a fraction to split off.")] = "0",
-    test: Annotated[str, typer.Option(help="A file, or a fraction to split off.")] = "0",
-    labels: Annotated[
-        Path | None, typer.Option(help="Two columns: name and human-readable label.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 0,
-    overwrite: Overwrite = False,
-    append: Annotated[
-        bool, typer.Option("--append", help="Add the edges to the graph that is there.")
-    ] = False,
-) -> None:
-    """Turn files of triples into a graph folder, or add them to one."""
-    from betae.graph.append import append_triples
-    from betae.graph.graph import KnowledgeGraph
-    from betae.storage import check_writable
-
-    if append and (overwrite or (valid, test) != ("0", "0") or any(map(Path.is_dir, sources))):
-        raise InvalidArgument(
-            "--append adds files of training edges: no folder, --valid, --test or --overwrite."
-        )
-    before = KnowledgeGraph.open(target) if append else None
-    check_writable(target, overwrite or append)
-    with err.status("Reading") as status:
-        triples = _read(
-            sources,
-            valid=_file_or_fraction(valid),
-            test=_file_or_fraction(test),
-            labels=labels,
-            seed=seed,
-            blank_node_prefix=f"append{len(before.ancestors) + 1}." if before else "",
-            say=lambda text: status.update(escape(text)),
-        )
-        status.update("Sorting the adjacency")
-        graph = (
-            KnowledgeGraph.from_triples(triples)
-            if before is None
-            else append_triples(before, triples)
-        )
-        status.update("Writing the graph")
-        graph.save(target, overwrite or append)
-    if triples.labels:  # a label may be of a name that was there before
-        unused = triples.labels.keys() - {*graph.entities, *graph.relations}
-        triples.report.labels_unused = len(unused)
-    _show_report(triples, graph, before)
-    say(f"{graph!r}\nwritten to {target}")
-
-
-def _read(sources: list[Path], labels: Path | None, **options: Any) -> Triples:
-    """Read one folder of a release, or files of triples."""
-    from betae.datasets.release import is_release, read_release
-    from betae.graph.triples import read_triples
-
-    if len(sources) > 1 or not sources[0].is_dir():
-        return read_triples(*sources, labels=labels, **options)
-    if not is_release(sources[0]):
-        raise InvalidArgument(
-            f"{sources[0]} is a folder without id2ent.pkl. Name the files of triples."
-        )
-    return read_release(sources[0], labels)
-
-
-def _show_report(triples: Triples, graph: KnowledgeGraph, before: KnowledgeGraph | None) -> None:
-    """Say what was read and dropped, and what was added to the graph that was there before."""
-    for what, count in asdict(triples.report).items():
-        if count:
-            say(f"{count:>12,} {what.replace('_', ' ')}")
-    if before is not None:
-        added = len(graph.splits["train"]) - len(before.splits["train"])
-        held_out = [
-            len(before.splits[split]) - len(graph.splits[split]) for split in ("valid", "test")
-        ]
-        say(f"{added:>12,} training edges added, {sum(held_out):,} of them held out before")
-        say(f"{graph.num_entities - before.num_entities:>12,} entities are new")
-        say(f"{len(graph.relations) - len(before.relations):>12,} relations are new")
-
-
-def _file_or_fraction(text: str) -> Path | float:
-    try:
-        return float(text)
-    except ValueError:
-        return Path(text)
-
-
-@app.command(epilog="Example:  betae export graph all.csv")
-def export(
-    graph: GraphPath,
-    file: Annotated[Path, typer.Argument(help="File to write: .tsv, .csv or .parquet.")],
-    split: Annotated[
-        Literal["train", "valid", "test", "all"], typer.Option(help="Which edges to write.")
-    ] = "all",
-) -> None:
-    """Write the edges of a graph by name."""
-    from betae.graph.edges import SPLITS
-    from betae.graph.graph import KnowledgeGraph
-
-    splits = SPLITS if split == "all" else (split,)
-    KnowledgeGraph.open(graph).export(file, splits)
+Search = Annotated[
+    str, typer.Option(help="Only those with this text in the name or a label, in any case.")
+]
+Limit = Annotated[int | None, typer.Option(help="How many to list.", min=1)]
 
 
 @app.command(epilog="Example:  betae info graph --json")
@@ -150,9 +40,106 @@ def info(
 
     description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
-        print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
+        _print_json(asdict(description))
     else:
         out.print(draw_description(description, title=escape(str(graph))))
+
+
+def _print_json(data: Any) -> None:
+    """Print JSON with readable letters, and escapes for what a terminal would obey."""
+    text = json.dumps(data, ensure_ascii=False, indent=2)
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+@app.command(epilog="Example:  betae entities graph --search paris")
+def entities(
+    graph: GraphPath, search: Search = "", limit: Limit = 20, as_json: AsJson = False
+) -> None:
+    """List the entities of a graph, those with the most edges first, or search for some."""
+    from betae.graph.describe import list_entities
+    from betae.graph.graph import KnowledgeGraph
+
+    opened = KnowledgeGraph.open(graph)
+    listed, number = list_entities(opened, search, limit)
+    if as_json:
+        _print_json(_as_json(listed))
+    elif not listed:
+        _say_none_found("entity", search, opened.entity_id)
+    else:
+        out.print(_draw_names(listed, opened.prefixes))
+        if number > len(listed):
+            say(f"{len(listed):,} of {number:,} entities; --limit shows more")
+
+
+@app.command(epilog="Example:  betae relations graph --search located")
+def relations(
+    graph: GraphPath, search: Search = "", limit: Limit = None, as_json: AsJson = False
+) -> None:
+    """List the relations of a graph, the most frequent first, or search for some."""
+    from betae.graph.describe import list_relations
+    from betae.graph.graph import KnowledgeGraph
+
+    opened = KnowledgeGraph.open(graph)
+    listed, number = list_relations(opened, search, limit)
+    if as_json:
+        _print_json(_as_json(listed))
+    elif not listed:
+        _say_none_found("relation", search, opened.relation_id)
+    else:
+        out.print(_draw_names(listed, opened.prefixes))
+        if number > len(listed):
+            say(f"{len(listed):,} of {number:,} relations; --limit shows more")
+
+
+def _as_json(listed: Sequence[Listed]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "labels": [{"text": label.text, "language": label.language} for label in each.labels],
+            "edges": each.edges,
+            "examples": each.examples,
+        }
+        for each in listed
+    ]
+
+
+def _say_none_found(kind: str, search: str, look_up: Callable[[str], int]) -> None:
+    """Say that nothing has the text in its name, and offer what looks like it."""
+    closest: Sequence[str] = ()
+    try:
+        look_up(search)
+    except UnresolvedName as error:
+        closest = getattr(error, "closest", ())
+    hint = f" Closest: {', '.join(map(repr, closest))}." if closest else ""
+    say(f"No {kind} has {search!r} in its name or a label.{hint}")
+
+
+def _draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
+    """Lay out names with their labels, numbers of edges and examples."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from betae.graph.names import printable, shorten
+
+    def shown(name: str) -> str:
+        return printable(shorten(name, prefixes))
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("edges", justify="right")
+    table.add_column("name", overflow="fold")
+    has_labels = any(each.labels for each in listed)
+    if has_labels:
+        table.add_column("labels", overflow="fold")
+    table.add_column("for example", overflow="fold", style="dim")
+    for each in listed:
+        labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
+        examples = "; ".join(
+            f"{shown(relation)}({shown(head)}, {shown(tail)})"
+            for head, relation, tail in each.examples
+        )
+        cells = [shown(each.name), *labels, examples]
+        table.add_row(f"{each.edges:,}", *map(Text, cells))
+    return table
 
 
 @app.command(

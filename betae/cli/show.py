@@ -35,6 +35,7 @@ from betae.evaluation.tables import (
     span,
 )
 from betae.exact.answers import answers
+from betae.graph.names import printable
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     bars.add_column("")
     most = max(description.frequent_relations.values(), default=1)
     for name, count in description.frequent_relations.items():
-        bars.add_row(f"{count:,}", Text(name), "█" * max(1, round(24 * count / most)))
+        bars.add_row(f"{count:,}", Text(printable(name)), "█" * max(1, round(24 * count / most)))
     return Group(facts, Text(), bars)
 
 

@@ -16,8 +16,10 @@ import numpy as np
 import polars as pl
 
 from betae.errors import TripleError
+from betae.graph.columns import COLUMNS
+from betae.graph.delimited import line_of_row
 from betae.graph.edges import SPLITS, Ids, Split
-from betae.graph.formats import COLUMNS, line_of_row, read_labels, read_table
+from betae.graph.formats import read_labels, read_table
 from betae.graph.triples import Triples
 
 ENTITIES, RELATIONS = "id2ent.pkl", "id2rel.pkl"
@@ -67,8 +69,9 @@ def read_release(folder: Path | str, labels: Path | str | None = None) -> Triple
     splits: dict[Split, Ids] = {
         split: _edges(folder / f"{split}.txt", len(entities), len(relations)) for split in SPLITS
     }
-    found_labels = {} if labels is None else read_labels(Path(labels))
-    return Triples(entities, relations, splits, found_labels)
+    all_labels = {} if labels is None else read_labels(Path(labels))
+    shown = {name: given[0].text for name, given in all_labels.items()}
+    return Triples(entities, relations, splits, shown, all_labels=all_labels)
 
 
 def _names(path: Path) -> list[str]:

@@ -8,8 +8,9 @@ in milliseconds and processes share its pages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from betae.checks import check_choice
 from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
 from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split
 from betae.graph.integrity import find_fault
-from betae.graph.names import Names
+from betae.graph.labels import AllLabels, Label, label_names, labels_of
+from betae.graph.names import Names, closest, expand, local_name, shorten
 from betae.storage import (
     check_parts,
     read_arrays,
@@ -30,11 +32,11 @@ from betae.storage import (
 )
 
 if TYPE_CHECKING:
-    from betae.graph.triples import Triples
+    import networkx
+    import polars as pl
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had one label for each entity and no prefixes
 INVERSE = "~"
-NAMES_PARTS = ("text", "offsets", "order")
 ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 
 
@@ -43,7 +45,8 @@ class KnowledgeGraph:
 
     `splits` holds the edges (n, 3) of train, valid and test as (head, relation, tail) with the
     relation in its written direction, i, sorted. `adjacency(edges)` holds those of train,
-    train+valid or all in both directions, with the relations 2i and 2i + 1.
+    train+valid or all in both directions, with the relations 2i and 2i + 1. `prefixes` are those of
+    the RDF files it was read from: prefix -> what its IRIs begin with.
     """
 
     def __init__(
@@ -56,17 +59,30 @@ class KnowledgeGraph:
         relation_labels: Names | None = None,
         fingerprint: str | None = None,
         ancestors: Sequence[str] = (),
+        entity_all_labels: AllLabels | None = None,
+        relation_all_labels: AllLabels | None = None,
+        prefixes: Mapping[str, str] = MappingProxyType({}),
     ):
         self.entities, self.relations = entities, relations
-        self.entity_labels, self.relation_labels = entity_labels, relation_labels
+        self.entity_labels, self.relation_labels = entity_labels, relation_labels  # one each
+        self.entity_all_labels, self.relation_all_labels = entity_all_labels, relation_all_labels
+        self.prefixes: Mapping[str, str] = dict(prefixes)
         self.splits, self._adjacencies = splits, adjacencies
         self._fingerprint = fingerprint
         self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
 
     @classmethod
-    def from_triples(cls, triples: Triples) -> KnowledgeGraph:
-        """Build the graph in memory."""
+    def from_triples(cls, triples: Any) -> KnowledgeGraph:
+        """Build the graph in memory, of what `read_triples` returned or of what it reads.
+
+        That is a list of (head, relation, tail), a polars or pandas frame whose columns say which
+        is which, a NumPy array (n, 3), an rdflib graph, or a file.
+        """
+        from betae.graph.triples import Triples, read_triples
+
+        if not isinstance(triples, Triples):
+            triples = read_triples(triples)
         num_entities, num_relations = len(triples.entities), len(triples.relations)
         adjacencies: dict[Edges, Adjacency] = {}
         for edges, splits in EDGES.items():
@@ -79,8 +95,11 @@ class KnowledgeGraph:
             Names.from_strings(triples.relations),
             triples.splits,
             adjacencies,
-            _label_names(triples.entities, triples.labels),
-            _label_names(triples.relations, triples.labels),
+            label_names(triples.entities, triples.labels),
+            label_names(triples.relations, triples.labels),
+            entity_all_labels=AllLabels.of(triples.entities, triples.all_labels),
+            relation_all_labels=AllLabels.of(triples.relations, triples.all_labels),
+            prefixes=triples.prefixes,
         )
 
     # ---- size and parts -------------------------------------------------------------------
@@ -114,10 +133,11 @@ class KnowledgeGraph:
     # ---- names ----------------------------------------------------------------------------
 
     def entity_id(self, name: str) -> int:
-        """Return the id of an entity by its name, or by its label if only one entity has it."""
-        found = self.entities.find(name)
-        if not found and self.entity_labels is not None:
-            found = self.entity_labels.find(name)
+        """Return the id of an entity by its name, or by a label if only one entity has it.
+
+        An IRI may be shortened by the graph's prefixes: `schema:Person`.
+        """
+        found = self._find(name, self.entities, self.entity_labels, self.entity_all_labels)
         if len(found) > 1:
             raise AmbiguousName(name, [self.entities[entity] for entity in found])
         if not found:
@@ -127,9 +147,7 @@ class KnowledgeGraph:
     def relation_id(self, name: str) -> int:
         """Return the id of a directed relation; `~name` is the inverse of `name`."""
         for offset, bare in ((0, name), (1, name.removeprefix(INVERSE))):
-            found = self.relations.find(bare)
-            if not found and self.relation_labels is not None:
-                found = self.relation_labels.find(bare)
+            found = self._find(bare, self.relations, self.relation_labels, self.relation_all_labels)
             if len(found) > 1:
                 raise AmbiguousName(bare, [self.relations[relation] for relation in found])
             if found:
@@ -146,15 +164,42 @@ class KnowledgeGraph:
         """Return the name of a directed relation, `~name` for an inverse."""
         return (INVERSE if relation % 2 else "") + self.relations[relation // 2]
 
-    def _closest(self, name: str, names: Names, labels: Names | None) -> list[str]:
-        return (labels or names).closest(name)
+    def labels_of_entity(self, entity: int) -> list[Label]:
+        """Return every label of an entity, the one to show first; none if it has only a name."""
+        return labels_of(entity, self.entities, self.entity_labels, self.entity_all_labels)
+
+    def labels_of_relation(self, relation: int) -> list[Label]:
+        """Return every label of relation i (of 2i and 2i + 1), the one to show first."""
+        return labels_of(relation, self.relations, self.relation_labels, self.relation_all_labels)
+
+    def _find(
+        self, name: str, names: Names, labels: Names | None, all_labels: AllLabels | None
+    ) -> list[int]:
+        found = names.find(name)
+        if not found and labels is not None:
+            found = labels.find(name)
+        if not found and all_labels is not None:
+            found = all_labels.find(name)
+        return found or names.find(expand(name, self.prefixes))
+
+    def _closest(self, name: str, names: Names, labels: Names | None, limit: int = 3) -> list[str]:
+        """Return what looks most like `name`: labels as they are, and names by their last part."""
+        offered = [*names, *(labels or ())]
+        texts = [local_name(each) for each in offered]
+        found = closest(local_name(expand(name, self.prefixes)), texts, 2 * limit)
+        return list(dict.fromkeys(shorten(offered[i], self.prefixes) for i in found))[:limit]
 
     # ---- disk -----------------------------------------------------------------------------
 
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
         """Write the graph to `folder`, whole or not at all."""
         with writing_folder(Path(folder), overwrite) as partial:
-            facts = {**self._counts(), "fingerprint": self.fingerprint, "ancestors": self.ancestors}
+            facts = {
+                **self._counts(),
+                "fingerprint": self.fingerprint,
+                "ancestors": self.ancestors,
+                "prefixes": dict(self.prefixes),
+            }
             write_arrays(partial, self._arrays())
             write_manifest(partial, "graph", FORMAT_VERSION, facts)
 
@@ -172,7 +217,9 @@ class KnowledgeGraph:
         arrays = read_arrays(folder, manifest)
 
         def names(prefix: str) -> Names:
-            return Names(**{part: arrays[f"{prefix}.{part}"] for part in NAMES_PARTS})
+            if (table := Names.from_arrays(arrays, prefix)) is None:
+                raise KeyError(f"{prefix}.text")
+            return table
 
         try:
             graph = cls(
@@ -186,10 +233,13 @@ class KnowledgeGraph:
                     for edges in EDGES
                     if f"{edges}.tails" in arrays
                 },
-                names("entity_labels") if "entity_labels.text" in arrays else None,
-                names("relation_labels") if "relation_labels.text" in arrays else None,
+                Names.from_arrays(arrays, "entity_labels"),
+                Names.from_arrays(arrays, "relation_labels"),
                 manifest["fingerprint"],
                 manifest.get("ancestors", ()),
+                AllLabels.from_arrays(arrays, "entity"),
+                AllLabels.from_arrays(arrays, "relation"),
+                manifest.get("prefixes", {}),
             )
         except KeyError as error:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
@@ -225,24 +275,57 @@ class KnowledgeGraph:
         arrays: dict[str, NDArray[Any]] = {}
         for prefix, names in tables.items():
             if names is not None:
-                arrays |= {f"{prefix}.{part}": getattr(names, part) for part in NAMES_PARTS}
+                arrays |= names.arrays(prefix)
+        if self.entity_all_labels is not None:
+            arrays |= self.entity_all_labels.arrays("entity")
+        if self.relation_all_labels is not None:
+            arrays |= self.relation_all_labels.arrays("relation")
         for edges, adjacency in self._adjacencies.items():
             arrays |= {f"{edges}.{part}": getattr(adjacency, part) for part in ADJACENCY_PARTS}
         for split, triples in self.splits.items():
             arrays[split] = triples
         return arrays
 
-    def export(self, path: Path | str, splits: Sequence[Split] = SPLITS) -> None:
-        """Write the edges of some splits by name to a .tsv, .csv or .parquet file."""
-        import polars as pl
+    # ---- changed, and in other forms ------------------------------------------------------
 
-        from betae.graph.formats import COLUMNS, write_table
+    def extended(self, triples: Any) -> KnowledgeGraph:
+        """Return the graph with more training edges, given as `from_triples` takes them.
 
-        triples = np.concatenate([self.splits[split] for split in splits])
-        entities, relations = pl.Series(list(self.entities)), pl.Series(list(self.relations))
-        columns = zip(COLUMNS, (entities, relations, entities), triples.T, strict=True)
-        frame = pl.DataFrame({column: names[ids] for column, names, ids in columns})
-        write_table(frame, Path(path))
+        Ids stay, new names come after them. Blank nodes of RDF are new nodes each time.
+        """
+        from betae.graph.append import append_triples
+
+        return append_triples(self, triples)
+
+    def without(self, triples: Any) -> KnowledgeGraph:
+        """Return the graph without these edges, in whichever split they are; ids stay."""
+        from betae.graph.remove import remove_triples
+
+        return remove_triples(self, triples)[0]
+
+    def export(
+        self, path: Path | str, splits: Sequence[Split] = SPLITS, format: str | None = None
+    ) -> None:
+        """Write the edges of some splits by name to a file, `-` for standard output.
+
+        The file's ending gives the format (.tsv, .csv, .parquet, .nt, .ttl), unless `format` does;
+        `.gz` may follow. RDF has the labels too.
+        """
+        from betae.graph.convert import export_graph
+
+        export_graph(self, Path(path), splits, format)
+
+    def to_polars(self, splits: Sequence[Split] = SPLITS) -> pl.DataFrame:
+        """Return the edges of some splits by name: a frame of head, relation and tail."""
+        from betae.graph.convert import to_polars
+
+        return to_polars(self, splits)
+
+    def to_networkx(self, splits: Sequence[Split] = SPLITS) -> networkx.MultiDiGraph:
+        """Return a networkx graph: nodes by name with their `label`, relations as edge keys."""
+        from betae.graph.convert import to_networkx
+
+        return to_networkx(self, splits)
 
     def _counts(self) -> dict[str, Any]:
         return {
@@ -250,10 +333,3 @@ class KnowledgeGraph:
             "relations": len(self.relations),
             "edges": {split: len(self.splits[split]) for split in SPLITS},
         }
-
-
-def _label_names(names: Sequence[str], labels: dict[str, str]) -> Names | None:
-    """Return a label for every name (the name itself where it has none), or None if none has."""
-    if not labels or not any(name in labels for name in names):
-        return None
-    return Names.from_strings([labels.get(name, name) for name in names])

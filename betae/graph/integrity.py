@@ -23,6 +23,7 @@ DTYPES: dict[str, type[np.generic]] = {  # by the last part of an array's name
     "relations": np.int32,
     "tail_offsets": np.int64,
     "tails": np.int32,
+    "owners": np.int32,
     **dict.fromkeys(SPLITS, np.int32),
 }
 
@@ -37,6 +38,11 @@ def find_fault(arrays: Arrays) -> str | None:
     num_entities, num_relations = len(arrays["entities.order"]), len(arrays["relations.order"])
     sizes = {"entities": num_entities, "relations": num_relations}
     sizes |= {"entity_labels": num_entities, "relation_labels": num_relations}
+    for kind, limit in (("entity", num_entities), ("relation", num_relations)):
+        owners = arrays.get(f"{kind}_all_labels.owners", np.empty(0, np.int32))
+        if not _are_below(owners, limit) or (owners[1:] < owners[:-1]).any():
+            return f"{kind}_all_labels.owners are not ids in order from 0 to {limit - 1}"
+        sizes |= {f"{kind}_all_labels": len(owners), f"{kind}_languages": len(owners)}
     for table, size in sizes.items():
         if fault := _fault_in_names(arrays, table, size):
             return fault

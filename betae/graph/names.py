@@ -1,13 +1,17 @@
-"""Names: a read-only table of strings that opens by memory-mapping."""
+"""Names: a read-only table of strings that opens by memory-mapping; IRIs, short and long."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+PARTS = ("text", "offsets", "order")
 
 
 class Names(Sequence[str]):
@@ -57,16 +61,73 @@ class Names(Sequence[str]):
         last = bisect_right(range(len(self)), key, lo=first, key=at)
         return sorted(self.order[first:last].tolist())
 
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the parts of a store by name."""
+        return {f"{prefix}.{part}": getattr(self, part) for part in PARTS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Names | None:
+        """Find the parts among those of a store; None if the table is not there."""
+        if f"{prefix}.text" not in arrays:
+            return None
+        return cls(*(arrays[f"{prefix}.{part}"] for part in PARTS))
+
     def closest(self, string: str, limit: int = 3) -> list[str]:
         """Return up to `limit` distinct strings that look most like `string`."""
-        from rapidfuzz import fuzz, process, utils
+        strings = list(dict.fromkeys(self))
+        return [strings[place] for place in closest(string, strings, limit)]
 
-        matches = process.extract(
-            string,
-            list(dict.fromkeys(self)),
-            scorer=fuzz.WRatio,
-            processor=utils.default_process,
-            limit=limit,
-            score_cutoff=50,
-        )
-        return [match for match, _, _ in matches]
+
+def closest(string: str, strings: Sequence[str], limit: int) -> list[int]:
+    """Return the places of the strings that look most like `string`, the most alike first."""
+    from rapidfuzz import fuzz, process, utils
+
+    matches = process.extract(
+        string,
+        strings,
+        scorer=fuzz.WRatio,
+        processor=utils.default_process,
+        limit=limit,
+        score_cutoff=50,
+    )
+    return [place for _, _, place in matches]
+
+
+# ---- IRIs ---------------------------------------------------------------------------------------
+
+LOCAL_NAME = re.compile(r"\w(?:[\w.-]*[\w-])?")  # what may follow `schema:` without any escapes
+
+
+def shorten(name: str, prefixes: Mapping[str, str]) -> str:
+    """Return `schema:director` for an IRI that a prefix covers, any other name as it is."""
+    fitting = [
+        (len(iri), prefix)
+        for prefix, iri in prefixes.items()
+        if name.startswith(iri) and LOCAL_NAME.fullmatch(name, len(iri))
+    ]
+    if not fitting:
+        return name
+    length, prefix = max(fitting)
+    return f"{prefix}:{name[length:]}"
+
+
+def expand(name: str, prefixes: Mapping[str, str]) -> str:
+    """Return the IRI that `schema:director` stands for, any other name as it is."""
+    prefix, colon, local = name.partition(":")
+    if not colon or prefix not in prefixes or local.startswith("//"):
+        return name
+    return prefixes[prefix] + local
+
+
+def local_name(name: str) -> str:
+    """Return the last part of an IRI, which people read; any other name as it is."""
+    if "://" not in name and not name.startswith("urn:"):
+        return name
+    return re.split(r"[/#:]", name.rstrip("/#"))[-1] or name
+
+
+def printable(text: str) -> str:
+    """Return text without anything that a terminal would obey: such characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

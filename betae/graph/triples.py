@@ -6,19 +6,23 @@ order or format it came in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from betae.errors import InvalidArgument
+from betae.graph.columns import COLUMNS, Columns
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
-from betae.graph.formats import COLUMNS, Label, add_label, read_labels, read_table
+from betae.graph.formats import Table, read_labels, read_table
+from betae.graph.labels import Label, in_order
+from betae.graph.source import Reading
 
-FileOrFraction = Path | str | float
+FileOrFraction = Any  # a file or a table in memory, or a fraction
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
 
 
@@ -27,11 +31,14 @@ class ReadReport:
     """What happened to the input on its way in."""
 
     read: int = 0
+    blank_lines_skipped: int = 0
+    comments_skipped: int = 0
     duplicates: int = 0  # the same triple again in the same split
     repeated_across_splits: int = 0  # in valid or test, but already in an earlier split
     literals_skipped: int = 0  # RDF triples whose object is a literal
     labels_unused: int = 0  # labels of names that are in no triple
     unseen_in_train: int = 0  # entities and relations that only valid or test mention
+    headers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file -> its header's cells
 
 
 @dataclass(frozen=True)
@@ -41,27 +48,35 @@ class Triples:
     entities: list[str]
     relations: list[str]
     splits: dict[Split, Ids]  # each (n, 3): head, relation, tail; distinct and sorted
-    labels: dict[str, str] = field(default_factory=dict)  # name -> label
+    labels: dict[str, str] = field(default_factory=dict)  # name -> the label to show
     report: ReadReport = field(default_factory=ReadReport)
+    all_labels: Mapping[str, Sequence[Label]] = field(default_factory=dict)  # the one to show first
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # of IRIs, as the files have them
+    blank_nodes: frozenset[str] = frozenset()  # names that mean something in their file only
 
 
 def read_triples(
-    *sources: Path | str,
+    *sources: Any,
     valid: FileOrFraction = 0.0,
     test: FileOrFraction = 0.0,
     labels: Path | str | None = None,
     seed: int = 0,
-    blank_node_prefix: str = "",
+    columns: Columns | None = None,
+    delimiter: str | None = None,
+    comment: str | None = None,
+    format: str | None = None,  # as in other libraries
     say: Callable[[str], None] = lambda _: None,
 ) -> Triples:
     """Read triples from files; `valid` and `test` are files too, or fractions to split off.
 
-    A fraction is sampled (by `seed`) from the triples of `sources`; every entity and
-    relation keeps an edge in train. `labels` is a two-column file of name and label, and wins over
-    the `rdfs:label` of RDF files. `blank_node_prefix` keeps blank nodes apart from those
-    read before. `say` is called with what is being done, for a person who waits.
+    A source is a file, `-` for standard input, or in memory: a list of (head, relation, tail), a
+    polars or pandas frame, a NumPy array (n, 3), an rdflib graph. A fraction is sampled (by `seed`)
+    from the triples of `sources`; every entity and relation keeps an edge in train. `labels` is a
+    two-column file of name and label, and wins over the labels of RDF files. `columns`,
+    `delimiter`, `comment` and `format` are those of `Reading`. `say` is called with what is being
+    done, for a person who waits.
     """
-    fractions = [given if isinstance(given, float | int) else 0.0 for given in (valid, test)]
+    fractions = [given if _is_fraction(given) else 0.0 for given in (valid, test)]
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise InvalidArgument(
             "The fractions of valid and test must be at least 0 and below 1 together, "
@@ -69,21 +84,20 @@ def read_triples(
         )
     if seed < 0:
         raise InvalidArgument(f"The seed must be at least 0, not {seed}.")
-    files: dict[Split, list[Path]] = {
-        "train": [Path(source) for source in sources],
-        "valid": [] if isinstance(valid, float | int) else [Path(valid)],
-        "test": [] if isinstance(test, float | int) else [Path(test)],
-    }
-    report = ReadReport()
-    texts, codes, names = _read_files(files, blank_node_prefix, report, say)
+    everything: list[tuple[Split, Any]] = [("train", source) for source in sources]
+    everything += [("valid", valid)] if not _is_fraction(valid) else []
+    everything += [("test", test)] if not _is_fraction(test) else []
+    read = _read_sources(everything, Reading(columns, delimiter, comment, format), say)
     if labels is not None:
-        texts |= read_labels(Path(labels))
+        for name, given in read_labels(Path(labels), comment).items():
+            read.labels[name] = [*given, *read.labels.get(name, ())]
 
     say("Numbering entities and relations")
+    codes, report = read.codes, read.report
     entities, entity_ids = _number(
-        names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
+        read.names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
     )
-    relations, relation_ids = _number(names["relation"], [codes[split][1] for split in SPLITS])
+    relations, relation_ids = _number(read.names["relation"], [codes[split][1] for split in SPLITS])
     packing = Packing.of(len(entities), len(relations))
     keys = {
         split: packing.pack(entity_ids[head], relation_ids[relation], entity_ids[tail])
@@ -99,41 +113,73 @@ def read_triples(
             splits[split] = triples if len(triples) else splits[split]
 
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
-    report.labels_unused = len(texts.keys() - {*entities, *relations}) if texts else 0
-    return Triples(entities, relations, splits, texts, report)
+    report.labels_unused = len(read.labels.keys() - {*entities, *relations}) if read.labels else 0
+    return _with_labels(Triples(entities, relations, splits, report=report), read)
 
 
-def _read_files(
-    files: dict[Split, list[Path]],
-    blank_node_prefix: str,
-    report: ReadReport,
-    say: Callable[[str], None],
-) -> tuple[dict[str, str], dict[Split, Codes], dict[str, pl.Series]]:
-    """Return the labels in the files, the triples as polars' codes, and the names behind those."""
+def _is_fraction(given: FileOrFraction) -> bool:
+    return isinstance(given, float | int)
+
+
+@dataclass
+class _Read:
+    """What the sources hold: triples as polars' codes, the names behind those, and the rest."""
+
+    codes: dict[Split, Codes] = field(default_factory=dict)
+    names: dict[str, pl.Series] = field(default_factory=dict)
+    labels: dict[str, list[Label]] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)
+    blank_nodes: set[str] = field(default_factory=set)
+    report: ReadReport = field(default_factory=ReadReport)
+
+    def add(self, source: str, table: Table) -> None:
+        """Take over all but the triples of a table."""
+        for name, given in table.labels.items():
+            self.labels.setdefault(name, []).extend(given)
+        self.prefixes = {**table.prefixes, **self.prefixes}  # the first file's meaning counts
+        self.blank_nodes |= table.blank_nodes
+        if table.header is not None:
+            self.report.headers[source] = table.header
+        self.report.read += len(table.triples)
+        self.report.literals_skipped += table.literals_skipped
+        self.report.blank_lines_skipped += table.blank_lines
+        self.report.comments_skipped += table.comments
+
+
+def _read_sources(
+    everything: Sequence[tuple[Split, Any]], reading: Reading, say: Callable[[str], None]
+) -> _Read:
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
     entity, relation = (pl.Categorical(each) for each in categories.values())
     schema = {"head": entity, "relation": relation, "tail": entity}
     frames: dict[Split, list[pl.DataFrame]] = {
         split: [pl.DataFrame(schema=schema)] for split in SPLITS
     }
-    labels: dict[str, Label] = {}
-    everything = [(split, file) for split in SPLITS for file in files[split]]
-    for number, (split, file) in enumerate(everything):
-        say(f"Reading {file}")
+    read = _Read()
+    for number, (split, source) in enumerate(everything):
+        shown = str(source) if isinstance(source, str | Path) else "the triples"
+        say(f"Reading {shown}")
         # Blank nodes of different files are different, though they may be written alike.
-        prefix = blank_node_prefix + (f"{number}." if len(everything) > 1 else "")
-        table = read_table(file, schema, blank_node_prefix=prefix)
+        prefix = f"{number}." if len(everything) > 1 else ""
+        table = read_table(source, schema, prefix, reading)
         frames[split].append(table.triples)
-        for name, label in table.labels.items():
-            add_label(labels, name, label)
-        report.read += len(table.triples)
-        report.literals_skipped += table.literals_skipped
-    codes: dict[Split, Codes] = {}
+        read.add(shown, table)
     for split in SPLITS:
         joined = pl.concat(frames.pop(split))
-        codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
-    texts = {name: label.text for name, label in labels.items()}
-    return texts, codes, {kind: each.to_series() for kind, each in categories.items()}
+        read.codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
+    read.names = {kind: each.to_series() for kind, each in categories.items()}
+    return read
+
+
+def _with_labels(triples: Triples, read: _Read) -> Triples:
+    all_labels = {name: in_order(labels) for name, labels in read.labels.items()}
+    return replace(
+        triples,
+        labels={name: labels[0].text for name, labels in all_labels.items()},
+        all_labels=all_labels,
+        prefixes=read.prefixes,
+        blank_nodes=frozenset(read.blank_nodes),
+    )
 
 
 def _number(

@@ -90,15 +90,15 @@ class RunFolder:
     ) -> KnowledgeGraph:
         """Open the graph of the run, from `folder` if it has moved.
 
-        `may_have_grown` admits a graph to which edges were added after training.
+        `may_have_grown` admits a graph to or from which edges were added or removed after training.
         """
         folder = self._graph_place() if folder is None else Path(folder)
         graph = KnowledgeGraph.open(folder)
         trained_on = read_manifest(self.best_model(), "model", FORMAT_VERSION)["graph"]
         if trained_on in graph.ancestors and not may_have_grown:
             raise InvalidArgument(
-                f"{folder} has gained edges since {self.path} was trained. The run still answers "
-                "questions; for anything else, train a new run on the graph as it is now."
+                f"{folder} has gained or lost edges since {self.path} was trained. The run still "
+                "answers questions; for anything else, train a new run on the graph as it is now."
             )
         if trained_on not in (graph.fingerprint, *graph.ancestors):
             raise InvalidArgument(

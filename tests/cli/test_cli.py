@@ -82,7 +82,8 @@ COMMANDS = commands()
 
 
 def test_all_commands():
-    names = "ingest export info demo answer complete train plot inspect eval report sample explain"
+    names = "ingest export info entities relations sample explain demo answer complete"
+    names += " train plot inspect eval report"
     assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
 
 
@@ -204,7 +205,7 @@ def test_an_error_in_a_process_exits_with_2(tmp_path):
     ("arguments", "words"),
     [
         (["export", "STORE", "out.csv", "--split", "half"], "'train', 'valid', 'test', 'all'"),
-        (["export", "STORE", "out.nt"], "cannot write '.nt'"),
+        (["export", "STORE", "out.rdf"], "cannot write '.rdf'"),
         (["ingest", "facts.tsv", "--valid", "1.5", "--out", "graph"], "fractions"),
         (["ingest", "facts.tsv", "--valid", "nan", "--out", "graph"], "fractions"),
         (["ingest", "facts.tsv", "--valid", "no.tsv", "--out", "graph"], "no such file"),

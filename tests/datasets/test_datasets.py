@@ -103,7 +103,7 @@ def test_a_release_is_read(release, write):
     ("text", "line", "words"),
     [
         ("0\t0\t1\n1\t1\t0\n0\t0\t3\n", 3, "tail '3' is not an id from 0 to 2"),
-        ("0\t0\t1\n\n# c\n1\t1\t0\n7\t0\t1\n1\t1\t7\n", 5, "head '7' is not an id from 0 to 2"),
+        ("0\t0\t1\n\n  \n1\t1\t0\n7\t0\t1\n1\t1\t7\n", 5, "head '7' is not an id from 0 to 2"),
         ("0\t4\t1\n", 1, "relation '4' is not an id from 0 to 3"),
         ("0\t0\t1\n1\t1\t0\n-1\t0\t0\n", 3, "head '-1'"),
         ("0\t0\t1\n1\t1\tzero\n", 2, "tail 'zero'"),

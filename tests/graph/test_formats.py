@@ -3,6 +3,8 @@ import pytest
 
 from betae import KnowledgeGraph, TripleError, read_triples
 from betae.graph.formats import read_labels, read_table
+from betae.graph.labels import Label, in_order
+from betae.graph.source import Reading
 
 X = "http://x.org/"
 FACTS = [("a", "knows", "b"), ("b", "knows", "c,d"), ("é", "likes", "日本")]
@@ -90,18 +92,17 @@ AB = [("a", "r", "b"), ("b", "r", "c")]
         ("plain.tsv", "a\tr\tb\nb\tr\tc\n", AB),
         ("no newline at the end.tsv", "a\tr\tb\nb\tr\tc", AB),
         ("crlf.tsv", "a\tr\tb\r\nb\tr\tc\r\n", AB),
-        ("crlf.csv", "a,r,b\r\n\r\n# c\r\nb,r,c\r\n", AB),
+        ("crlf.csv", "a,r,b\r\n\r\nb,r,c\r\n", AB),
         ("bom.tsv", "\ufeffa\tr\tb\nb\tr\tc\n", AB),
         ("bom.csv", '\ufeff"a",r,b\nb,r,c\n', AB),
         ("bom and header.tsv", "\ufeffhead\trelation\ttail\na\tr\tb\nb\tr\tc\n", AB),
-        ("bom and comment.tsv", "\ufeff# c\na\tr\tb\nb\tr\tc\n", AB),
         ("header.tsv", "head\trelation\ttail\na\tr\tb\nb\tr\tc\n", AB),
         ("header.csv", '"Subject","Predicate","Object"\r\na,r,b\nb,r,c\n', AB),
         ("short header.csv", "h,r,t\na,r,b\nb,r,c\n", AB),
-        ("comment, then header.tsv", "# c\n\ns\tp\to\na\tr\tb\nb\tr\tc\n", AB),
+        ("blank, then header.tsv", "\n\ns\tp\to\na\tr\tb\nb\tr\tc\n", AB),
         ("no second header.tsv", "a\tr\tb\nh\tr\tt\n", [("a", "r", "b"), ("h", "r", "t")]),
-        ("comments.tsv", "# c\na\tr\tb\n#b\tr\tb\nb\tr\tc\n#", AB),
-        ("comments.csv", '# c, "\na,r,b\n# c\nb,r,c\n', AB),
+        ("hash.tsv", "#MeToo\tr\tb\n#\tr\tc\n", [("#MeToo", "r", "b"), ("#", "r", "c")]),
+        ("hash.csv", "#MeToo,r,b\n#,r,c\n", [("#MeToo", "r", "b"), ("#", "r", "c")]),
         ("blank lines.tsv", "\n\na\tr\tb\n\nb\tr\tc\n\n", AB),
         ("whitespace.tsv", "  \n \t\t\na\tr\tb\n   \nb\tr\tc\n \n", AB),
         ("whitespace.csv", "  \na,r,b\n   \n\nb,r,c\n", AB),
@@ -117,22 +118,43 @@ AB = [("a", "r", "b"), ("b", "r", "c")]
             [("Åsa", "vän", "🦊"), ("ı", "r", "İ\u2028")],
         ),
         ("UPPER.TSV", "a\tr\tb\nb\tr\tc\n", AB),
-        ("zip.csv.gz", "h,r,t\r\n# c\na,r,b\n\nb,r,c\n", AB),
+        ("zip.csv.gz", "h,r,t\r\n\na,r,b\n\nb,r,c\n", AB),
     ],
 )
 def test_rows_are_read(write, name, text, expected):
     assert read_table(write(name, text)).triples.rows() == expected
 
 
-def test_first_and_later_lines_are_treated_alike(write):
-    """Only a # in the first column makes a comment, on the first line as on any other."""
-    line = "  #a\tr\tb\n"
-    assert read_table(write("late.tsv", "x\ty\tz\n" + line)).triples.rows()[1:] == [
-        ("  #a", "r", "b")
-    ]
-    assert read_table(write("early.tsv", line + "x\ty\tz\n")).triples.rows()[:1] == [
-        ("  #a", "r", "b")
-    ]
+@pytest.mark.parametrize(
+    ("name", "text", "comments"),
+    [
+        ("first.tsv", "# c\na\tr\tb\n#b\tr\tb\nb\tr\tc\n#", 3),
+        ("bom.tsv", "\ufeff# c\na\tr\tb\nb\tr\tc\n", 1),
+        ("quotes.csv", '# c, "\na,r,b\n# c\nb,r,c\n', 2),
+        ("header.csv.gz", "# c\nh,r,t\r\n# c\na,r,b\n\nb,r,c\n", 2),
+        ("crlf.csv", "a,r,b\r\n\r\n# c\r\nb,r,c\r\n", 1),
+    ],
+)
+def test_comments_are_skipped_and_counted_when_asked(write, name, text, comments):
+    table = read_table(write(name, text), reading=Reading(comment="#"))
+    assert table.triples.rows() == AB
+    assert table.comments == comments
+
+
+def test_a_comment_begins_in_the_first_column_and_outside_quotes(write):
+    rows = [("  #a", "r", "b"), ("x", "y", "z\n#w")]
+    csv = write("facts.csv", '  #a,r,b\n#b,r,b\nx,y,"z\n#w"\n')
+    table = read_table(csv, reading=Reading(comment="#"))
+    assert (table.triples.rows(), table.comments) == (rows, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["\n\na\tr\tb\n\nb\tr\tc\n\n", "  \n \na\tr\tb\n\n \nb\tr\tc\n \n"]
+)
+def test_blank_lines_are_counted(write, text):
+    table = read_table(write("facts.tsv", text))
+    assert table.blank_lines == sum(not line.strip() for line in text.splitlines())
+    assert table.triples.rows() == AB
 
 
 # ---- bad input: file, line, and what is wrong ---------------------------------------------------
@@ -144,7 +166,9 @@ BAD = [
     ("many.tsv", "a\tr\tb\tc\n", 1, "4 columns"),
     ("late few.tsv", GOOD + "a\tr\n" + GOOD, 2001, "2 columns"),
     ("late many.tsv", GOOD + "a\tr\tb\tc\n" + GOOD, 2001, "4 columns"),
-    ("after blanks.tsv", "# c\n\n   \na\tr\tb\n\n# c\na\tr\n", 7, "2 columns"),
+    ("after blanks.tsv", "\n\n   \na\tr\tb\n\n  \na\tr\n", 7, "2 columns"),
+    ("comment.tsv", "# c\na\tr\tb\n", 1, "skipped with --comment '#'"),
+    ("scores.tsv", "a\tr\tb\t0.5\n", 1, "--columns head=1,relation=2,tail=3"),
     ("after header.csv", "h,r,t\na,r,b\na,r\n", 3, "separated by commas"),
     ("few.csv.gz", "a,r,b\na,r\n", 2, "2 columns"),
     ("many.csv", 'a,r,b\n"x\ny",r,b,c\n', 3, "4 columns"),
@@ -161,7 +185,7 @@ BAD = [
     ("empty.csv", "", None, "empty"),
     ("empty.tsv.gz", "", None, "empty"),
     ("empty.nt", "", None, "no edges"),
-    ("comments.tsv", "# c\n\n  \n# d\n", None, "empty"),
+    ("blanks.tsv", "\n\n  \n", None, "empty"),
     ("comments.ttl", "# c\n", None, "no edges"),
     ("literals.nt", '<x:a> <x:r> "b" .\n', None, "no edges"),
     ("header.tsv", "head\trelation\ttail\n", None, "empty"),
@@ -272,9 +296,10 @@ def test_a_truncated_parquet_is_refused(tmp_path):
 
 
 def test_labels_of_a_two_column_file(write):
-    path = write("labels.tsv", '# c\na\tAlpha\n\na\tAgain\nb\tBeta, "B"\n')
-    assert read_labels(path) == {"a": "Alpha", "b": 'Beta, "B"'}
-    assert read_labels(write("labels.csv.gz", 'a,"Alpha, A"\n')) == {"a": "Alpha, A"}
+    path = write("labels.tsv", 'a\tAlpha\n\na\tAgain\nb\tBeta, "B"\n')
+    again = [Label("Alpha"), Label("Again", rank=2)]
+    assert read_labels(path) == {"a": again, "b": [Label('Beta, "B"')]}
+    assert read_labels(write("labels.csv.gz", 'a,"Alpha, A"\n')) == {"a": [Label("Alpha, A")]}
 
 
 def test_labels_come_from_text_files_only(write):
@@ -297,7 +322,7 @@ def test_labels_come_from_text_files_only(write):
 def test_rdf_labels_prefer_english_and_untagged(write, given, expected):
     labels = "".join(f"<x:a> <{RDFS}label> {label} .\n" for label in given)
     table = read_table(write("facts.nt", "<x:a> <x:r> <x:b> .\n" + labels))
-    assert {name: label.text for name, label in table.labels.items()} == {"x:a": expected}
+    assert in_order(table.labels["x:a"])[0].text == expected
     assert table.triples.rows() == [("x:a", "x:r", "x:b")]
     assert table.literals_skipped == 0
 

@@ -16,7 +16,7 @@ def test_save_and_open_give_the_same_graph(toy_graph, toy_store, assert_same_gra
 def test_the_manifest_tells_counts_version_and_checksums(toy_graph, toy_store):
     manifest = json.loads((toy_store / "manifest.json").read_text())
     assert manifest["kind"] == "graph"
-    assert manifest["version"] == 1
+    assert manifest["version"] == 2
     assert manifest["entities"] == 12
     assert manifest["relations"] == 4
     assert manifest["edges"] == {"train": 14, "valid": 2, "test": 2}

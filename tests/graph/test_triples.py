@@ -1,11 +1,12 @@
 import csv
+import re
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from betae import InvalidArgument, KnowledgeGraph, TripleError, read_triples
@@ -232,19 +233,19 @@ def test_csv_and_parquet_bring_back_every_name(rows, suffix, valid):
 @example({("h", "r", "t")})
 @example({(" #a", "r", "t"), ("b", "r", "c")})
 @example({(" ", " ", " "), ("b", "r", "c")})
+@example({("#MeToo", "r", "t"), ("#", "r", "c")})
 def test_tsv_brings_back_what_it_can_hold(rows):
-    assume(not any(head.startswith("#") for head, _, _ in rows))
     first, second = round_trip(rows, ".tsv", ".tsv")
     assert first == rows
     assert sorted(second) == sorted(rows)
 
 
-@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", "#a"])
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb"])
 def test_tsv_refuses_what_it_cannot_hold(tmp_path, name):
     write_independently([("x", "r", "y"), (name, "r", "b")], tmp_path / "in.parquet")
     graph = KnowledgeGraph.from_triples(read_triples(tmp_path / "in.parquet"))
     with pytest.raises(
-        TripleError, match=r"does not survive TSV.*Write \.csv or \.parquet"
+        TripleError, match=r"does not survive TSV.*Write \.csv, \.parquet or"
     ) as info:
         graph.export(tmp_path / "out.tsv")
     assert repr(name) in str(info.value)
@@ -259,9 +260,13 @@ def test_export_of_single_splits(toy_folder, toy_graph, tmp_path):
         assert set(named(read_triples(tmp_path / "out.tsv"))) == expected
 
 
-def test_export_refuses_other_formats(toy_graph, tmp_path):
-    with pytest.raises(TripleError, match=r"cannot write '\.nt'"):
-        toy_graph.export(tmp_path / "out.nt")
+@pytest.mark.parametrize(
+    ("name", "words"), [("out.rdf", "'.rdf'"), ("out", "''"), ("out.parquet.gz", "'.parquet.gz'")]
+)
+def test_export_refuses_other_formats(toy_graph, tmp_path, name, words):
+    with pytest.raises(TripleError, match=f"cannot write {re.escape(words)}"):
+        toy_graph.export(tmp_path / name)
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_export_replaces_a_file_whole(toy_graph, tmp_path):

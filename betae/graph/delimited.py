@@ -1,0 +1,214 @@
+"""TSV and CSV: rows of names between delimiters.
+
+polars reads fast and only notices that something is wrong; `_explain` then reads the file again,
+slowly, to find the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from betae.errors import InvalidArgument, TripleError
+from betae.graph.columns import COLUMNS, are_numbers, find_columns, places_of
+from betae.graph.source import DEFAULT, Reading, Source
+
+SEPARATORS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
+SPOKEN = {"\t": "tabs", ",": "commas", " ": "spaces", ";": "semicolons"}
+Schema = Mapping[Any, pl.DataType]  # column -> type; polars is stricter about keys than we are
+EMPTY = "the file is empty: it has no rows."
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file, and what was not taken for one."""
+
+    frame: pl.DataFrame
+    header: tuple[str, ...] | None  # the cells of the line that was taken for a header
+    blank_lines: int
+    comments: int
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a file is laid out, as its first lines tell."""
+
+    width: int
+    places: tuple[int, ...]  # of the columns asked for
+    header: tuple[str, ...] | None
+    skip: int  # lines before the first row
+    blank: int  # of those, blank ones
+
+
+class _Dialect:
+    """What separates and quotes names in a file."""
+
+    def __init__(self, source: Source, reading: Reading):
+        self.separator = reading.delimiter or SEPARATORS[source.suffix]
+        self.is_quoted = source.suffix == ".csv"
+        self.comment = reading.comment
+        self.spoken = SPOKEN.get(self.separator, repr(self.separator))
+
+    def is_comment(self, line: str) -> bool:
+        return self.comment is not None and line.startswith(self.comment)
+
+    def is_blank(self, line: str) -> bool:
+        """Tell whether a line is no row; three names of blanks are one."""
+        cells = line.strip("\r\n").split(self.separator)
+        return not line.strip() and (len(cells) == 1 or "" in cells)
+
+    def reader(self, lines: Iterable[str], strict: bool = False) -> Any:
+        return csv.reader(
+            lines,
+            delimiter=self.separator,
+            quoting=csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE,
+            strict=strict,
+        )
+
+
+def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -> Rows:
+    """Read the columns of `schema`; triples may have a header, and other columns beside."""
+    dialect, columns = _Dialect(source, reading), tuple(schema)
+    layout = _layout(source, dialect, columns, reading)
+    cells = [f"column_{place + 1}" for place in range(layout.width)]
+    names = {cells[place]: column for place, column in zip(layout.places, columns, strict=True)}
+    types = {cell: schema[names[cell]] if cell in names else pl.String() for cell in cells}
+    try:
+        frame = pl.read_csv(
+            source.whole(),
+            separator=dialect.separator,
+            quote_char='"' if dialect.is_quoted else None,
+            schema=types,
+            columns=list(names) if len(names) < layout.width else None,
+            has_header=False,
+            skip_lines=layout.skip,
+            comment_prefix=dialect.comment,
+            glob=False,
+        )
+    except (pl.exceptions.PolarsError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        fault = _explain(source, dialect, columns, layout)
+        raise fault or TripleError(str(error).splitlines()[0], source.path) from error
+    frame = frame.rename(names).select(columns)
+    if not len(frame):
+        raise TripleError(EMPTY, source.path)
+    comments = _count_comments(source, dialect) if dialect.comment else 0
+    has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
+    gaps = frame.filter(has_gap).cast(pl.String)
+    if not len(gaps):
+        return Rows(frame, layout.header, layout.blank, comments)
+    blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
+    if not gaps.select(blank.all()).item():
+        fault = _explain(source, dialect, columns, layout)
+        raise fault or TripleError("a name is empty.", source.path)
+    return Rows(frame.filter(~has_gap), layout.header, layout.blank + len(gaps), comments)
+
+
+def _layout(
+    source: Source, dialect: _Dialect, columns: tuple[str, ...], reading: Reading
+) -> _Layout:
+    """Look at the first line that is neither blank nor a comment: it may be a header."""
+    with closing(source.lines()) as lines:
+        blank, comments, line = _to_content(lines, dialect)
+        if line is None:
+            raise TripleError(EMPTY, source.path)
+        reader = dialect.reader(chain([line], lines))
+        try:
+            cells = tuple(cell.strip("\r\n") for cell in next(reader))
+        except csv.Error:  # a very long name, which polars reads all the same
+            cells = columns
+        skip, asked = blank + comments, reading.columns if columns == COLUMNS else None
+        places = find_columns(cells) if columns == COLUMNS else None
+        if asked is not None:
+            try:
+                places = places_of(asked, cells)
+            except InvalidArgument as error:
+                raise TripleError(str(error), source.path) from error
+            if are_numbers(asked):
+                return _Layout(len(cells), places, None, skip, blank)
+        if places is None:
+            return _Layout(len(columns), tuple(range(len(columns))), None, skip, blank)
+        more_blank, more_comments, _ = _to_content(lines, dialect)
+        skip += reader.line_num + more_blank + more_comments
+        return _Layout(len(cells), places, cells, skip, blank + more_blank)
+
+
+def _to_content(lines: Iterable[str], dialect: _Dialect) -> tuple[int, int, str | None]:
+    """Return how many blank lines and comments come next, and the line after them, if any."""
+    blank = comments = 0
+    for line in lines:
+        if dialect.is_comment(line):
+            comments += 1
+        elif dialect.is_blank(line):
+            blank += 1
+        else:
+            return blank, comments, line
+    return blank, comments, None
+
+
+def _count_comments(source: Source, dialect: _Dialect) -> int:
+    """Count the lines that are comments; a line within a quoted name is none."""
+    count, within_quotes = 0, False
+    for line in source.lines():
+        if not within_quotes and dialect.is_comment(line):
+            count += 1
+        elif dialect.is_quoted and line.count('"') % 2:
+            within_quotes = not within_quotes
+    return count
+
+
+def line_of_row(path: Path, row: int) -> int:
+    """Return the line (from 1) of data row `row` (from 0) in a TSV file without a header."""
+    content = (number for number, line in enumerate(Source.of(path).lines(), 1) if line.strip())
+    return next(islice(content, row, None))
+
+
+def _explain(
+    source: Source, dialect: _Dialect, columns: tuple[str, ...], layout: _Layout
+) -> TripleError | None:
+    """Find the first line that the fast reader cannot have accepted."""
+    with closing(source.lines()) as lines:
+        reader = dialect.reader(
+            (line if not dialect.is_comment(line) else "\n" for line in lines), strict=True
+        )
+        try:
+            for row in reader:
+                if not row or (len(row) == 1 and not row[0].strip()):
+                    continue
+                if fault := _fault_in_row(row, dialect, columns, layout):
+                    return TripleError(fault, source.path, reader.line_num)
+        except TripleError as error:
+            return error
+        except csv.Error as error:
+            return TripleError(f"{error}.", source.path, reader.line_num)
+    return None
+
+
+def _fault_in_row(
+    row: list[str], dialect: _Dialect, columns: tuple[str, ...], layout: _Layout
+) -> str | None:
+    if len(row) != layout.width:
+        names = layout.header or columns
+        hint = ""
+        if row[0].startswith("#") and dialect.comment is None:
+            hint = " Lines that begin with # are skipped with --comment '#'."
+        elif len(row) > layout.width and columns == COLUMNS:
+            hint = " With --columns head=1,relation=2,tail=3 others are left out."
+        return (
+            f"{len(row)} columns, {layout.width} expected "
+            f"({', '.join(names)} separated by {dialect.spoken}).{hint}"
+        )
+    for place, column in zip(layout.places, columns, strict=True):
+        if not row[place].strip("\r"):
+            return f"the {column} is empty."
+    if sum(name.count('"') for name in row) % 2 and dialect.is_quoted:
+        return "a stray double quote."
+    return None

@@ -1,0 +1,121 @@
+"""Tables of triples in memory: their columns, and what can be made into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from betae.errors import InvalidArgument, TripleError
+from betae.graph.columns import COLUMNS, find_columns, places_of
+from betae.graph.delimited import EMPTY
+from betae.graph.source import DEFAULT, Reading
+
+if TYPE_CHECKING:
+    from betae.graph.source import Source
+
+IN_MEMORY = Path("the triples")  # as messages name them
+
+
+def triples_of_frame(
+    frame: pl.DataFrame, name: Path, reading: Reading = DEFAULT
+) -> tuple[pl.DataFrame, tuple[str, ...] | None]:
+    """Return head, relation and tail of a frame as strings, and the names they were found by."""
+    found = None
+    if reading.columns is not None:
+        try:
+            places = places_of(reading.columns, frame.columns)
+        except InvalidArgument as error:
+            raise TripleError(str(error), name) from error
+    elif found := find_columns(frame.columns):
+        places = found
+    elif frame.width == len(COLUMNS):
+        places = (0, 1, 2)
+    else:
+        raise TripleError(
+            f"its columns are {', '.join(frame.columns)}; {', '.join(COLUMNS)} expected. "
+            "Say which they are: --columns head=...,relation=...,tail=...",
+            name,
+        )
+    header = tuple(frame.columns) if found and found != (0, 1, 2) else None
+    frame = frame.select(
+        frame.to_series(place).cast(pl.String).alias(column)
+        for column, place in zip(COLUMNS, places, strict=True)
+    )
+    if not len(frame):
+        raise TripleError(EMPTY, name)
+    empty = frame.with_row_index("row").filter(
+        pl.any_horizontal(pl.col(COLUMNS).is_null() | (pl.col(COLUMNS) == ""))
+    )
+    if len(empty):
+        raise TripleError("a name is empty.", name, empty["row"][0] + 1)
+    return frame, header
+
+
+def as_frame(rows: Any) -> pl.DataFrame:
+    """Make a polars frame of a polars or pandas frame, a NumPy array (n, 3) or rows of three."""
+    if isinstance(rows, pl.LazyFrame):
+        return rows.collect()
+    if isinstance(rows, pl.DataFrame):
+        return rows
+    if _is_from("pandas", rows) and hasattr(rows, "columns"):
+        names = {str(column): rows[column].astype(object) for column in rows.columns}
+        return pl.DataFrame(
+            {name: _strings(column.where(column.notna(), None)) for name, column in names.items()}
+        )
+    if isinstance(rows, np.ndarray):
+        if rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
+            raise InvalidArgument(f"An array of triples is (n, 3), not {rows.shape}.")
+        rows = rows.tolist()
+    if isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable):
+        raise InvalidArgument(
+            "Triples come as files, rows of three, a polars or pandas frame, a NumPy array (n, 3) "
+            f"or an rdflib graph, not as a {type(rows).__name__}."
+        )
+    listed = list(rows)
+    for number, row in enumerate(listed, 1):
+        if isinstance(row, str) or not isinstance(row, Iterable) or len(list(row)) != len(COLUMNS):
+            raise TripleError(f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, number)
+    columns = zip(*listed, strict=True) if listed else [()] * len(COLUMNS)
+    return pl.DataFrame(
+        {f"column {i}": _strings(column) for i, column in enumerate(columns)},
+        schema_overrides={f"column {i}": pl.String for i in range(len(COLUMNS))},
+    )
+
+
+def _strings(values: Iterable[Any]) -> list[str | None]:
+    """Return names as strings: numbers as they are written, None for what is missing."""
+    names = [None if value is None or value != value else str(value) for value in values]
+    for number, name in enumerate(names, 1):
+        try:
+            (name or "").encode()
+        except UnicodeEncodeError as error:
+            raise TripleError(f"{name!r} is not valid Unicode.", IN_MEMORY, number) from error
+    return names
+
+
+def rdflib_source(rows: Any) -> tuple[Source, dict[str, str]] | None:
+    """Return an rdflib graph as N-Triples, and the prefixes that it uses; None for anything else.
+
+    rdflib knows some thirty prefixes of its own accord: those that no IRI begins with are left out.
+    """
+    from betae.graph.source import Source
+
+    if not _is_from("rdflib", rows) or not hasattr(rows, "namespaces"):
+        return None
+    iris = {str(term) for triple in rows.triples((None, None, None)) for term in triple}
+    prefixes = {
+        prefix: str(iri)
+        for prefix, iri in rows.namespaces()
+        if any(each.startswith(str(iri)) for each in iris)
+    }
+    content = rows.serialize(format="nt", encoding="utf-8")
+    return Source(IN_MEMORY, ".nt", content), prefixes
+
+
+def _is_from(package: str, rows: Any) -> bool:
+    """Tell whether an object is of a class of a package, without importing the package."""
+    return any(kind.__module__.split(".")[0] == package for kind in type(rows).__mro__)
