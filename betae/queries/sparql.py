@@ -24,7 +24,7 @@ from itertools import count
 from typing import Any
 
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import Entity, Query
+from betae.queries.ast import Entity, Query, escape, unescape
 from betae.queries.formula import (
     Atom,
     Conjunction,
@@ -223,7 +223,7 @@ def _path(path: Any, head: Any, tail: Any) -> Formula:
         if not isinstance(term, Variable | Entity):
             raise _unsupported(f"the literal {spell(term)}: entities are IRIs")
     if isinstance(path, Entity):
-        return Atom(path.name, head, tail)
+        return Atom(escape(unescape(str(path.name), "entity"), "relation"), head, tail)
     if isinstance(path, Variable):
         raise _unsupported(f"the variable {path} as a predicate: name the relation")
     match path.name:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
-from betae.queries.ast import Entity
+from betae.queries.ast import Entity, escape
 from betae.queries.formula import Term, Variable
 
 Variables = frozenset[Variable]
@@ -77,7 +77,7 @@ def parse_tree(text: str) -> Any:
 
 
 def _entity(iri: str) -> Entity:
-    return Entity(iri if HAS_SCHEME.match(iri) else unquote(iri))
+    return Entity(escape(iri if HAS_SCHEME.match(iri) else unquote(iri), "entity"))
 
 
 # ---- variables ----------------------------------------------------------------------------------

@@ -4,8 +4,9 @@
 
 Target, dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and parentheses; `!` binds
 tightest, then `&`, then `|`; `exists` reaches as far right as it can. An atom is
-`relation(head, tail)` or `?X = entity`; `~relation` is the inverse. A name is a bare word, a
-"quoted string", an `<iri>` or an id, `#12`.
+`relation(head, tail)` or `?X = entity`; `~relation` is the inverse. `a - b` is `a & !b`. A name is
+a bare word, a "quoted string" (or 'quoted'), an `<iri>` or an id, `#12`. What is quoted is always
+a name. `# …` is a comment, to the end of the line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,21 @@ from typing import TYPE_CHECKING, Any
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
-from betae.queries.ast import And, Entity, Name, Not, Or, Project, Query, inverse, too_deep
+from betae.queries.ast import (
+    PLACEHOLDER,
+    And,
+    Entity,
+    Kind,
+    Name,
+    Not,
+    Or,
+    Project,
+    Query,
+    escape,
+    inverse,
+    too_deep,
+    unescape,
+)
 from betae.queries.formula import (
     MAX_NESTING,
     Atom,
@@ -40,7 +55,8 @@ BARE_NAME = r"[\w/][\w/:.+\-]*"
 GRAMMAR = rf"""
     start: VARIABLE "." formula
     ?formula: conjunction | conjunction (_OR conjunction)+     -> disjunction
-    ?conjunction: unary | unary (_AND unary)+                   -> conjunction
+    ?conjunction: unary | unary (_AND unary | difference)+      -> conjunction
+    difference: _MINUS unary                                    -> negation
     ?unary: _NOT unary                                          -> negation
         | _EXISTS VARIABLE (","? VARIABLE)* (":" | ".") formula -> exists
         | "(" formula ")"
@@ -48,19 +64,23 @@ GRAMMAR = rf"""
         | term "=" term                                         -> equals
     relation: INVERSE? name
     ?term: VARIABLE -> variable | name -> entity
-    name: BARE | STRING | IRI | ID
+    name: BARE | STRING | QUOTED | IRI | ID
     _OR: "|" | "∨"
     _AND: "&" | "∧"
+    _MINUS: "-" | "∖"
     _NOT: "!" | "¬"
     _EXISTS.2: /exists(?![\w\/:.+\-])|∃/
     INVERSE: "{INVERSE}"
     VARIABLE: /\?\w+/
     BARE: /{BARE_NAME.replace("/", chr(92) + "/")}/
     STRING: /"(\\(["\\\/bfnrt]|u[0-9a-fA-F]{{4}})|[^"\\])*"/
+    QUOTED: /'(\\(['"\\\/bfnrt]|u[0-9a-fA-F]{{4}})|[^'\\])*'/
     IRI: /<[^<>\s]*>/
     ID: /#\d+/
+    COMMENT: /(?<!\S)#(?!\d)[^\n]*/
     %import common.WS
     %ignore WS
+    %ignore COMMENT
 """
 SPOKEN = {
     "VARIABLE": "a ?variable",
@@ -73,6 +93,7 @@ SPOKEN = {
     "EQUAL": "'='",
     "_OR": "'|'",
     "_AND": "'&'",
+    "_MINUS": "'-'",
     "_NOT": "'!'",
     "_EXISTS": "'exists'",
     "$END": "the end",
@@ -105,7 +126,7 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
     if isinstance(error, lark.exceptions.UnexpectedCharacters):
         position, found = error.pos_in_stream or 0, repr(error.char)
         expected = error.allowed or set()
-        if error.char == '"':
+        if error.char in "'\"":
             message = "A quoted name has no closing quote, or a backslash that is not doubled."
             return QuerySyntaxError(message, text, position)
     else:
@@ -140,7 +161,7 @@ def _formula(tree: Any, nesting: int) -> Formula:
         case "atom":
             relation, head, tail = parts
             *inverted, name = relation.children
-            spelled = _name(name)
+            spelled = _name(name, "relation")
             return Atom(inverse(spelled) if inverted else spelled, _term(head), _term(tail))
     raise AssertionError(tree.data)
 
@@ -151,30 +172,39 @@ def _equals(left: Variable | Entity, right: Variable | Entity) -> Equals:
     if isinstance(left, Entity) and isinstance(right, Variable):
         return Equals(right, left)
     shown = [
-        str(part) if isinstance(part, Variable) else _spell(part.name) for part in (left, right)
+        str(part) if isinstance(part, Variable) else _spell(part.name, "entity")
+        for part in (left, right)
     ]
     raise UnsupportedQuery(f"'=' is for a variable and a name, not for {' and '.join(shown)}.")
 
 
 def _term(tree: Any) -> Variable | Entity:
     (child,) = tree.children
-    return _variable(child) if tree.data == "variable" else Entity(_name(child))
+    return _variable(child) if tree.data == "variable" else Entity(_name(child, "entity"))
 
 
 def _variable(token: Token) -> Variable:
     return Variable(token[1:])
 
 
-def _name(tree: Any) -> Name:
+def _name(tree: Any, kind: Kind) -> Name:
     (token,) = tree.children
     match token.type:
-        case "STRING":
-            return str(json.loads(token, strict=False))
-        case "IRI":
-            return str(token[1:-1])
         case "ID":
             return int(token[1:])
-    return str(token)
+        case "STRING":
+            return escape(json.loads(token, strict=False), kind)
+        case "QUOTED":
+            inside = re.sub(r"\\.|\"", _requote, token[1:-1])
+            return escape(json.loads(f'"{inside}"', strict=False), kind)
+        case "IRI":
+            return escape(token[1:-1], kind)
+    return str(token)  # _ included, which means any
+
+
+def _requote(found: re.Match[str]) -> str:
+    """Return what stands for a character of a '…' string in a "…" string."""
+    return {'"': r"\"", r"\'": "'"}.get(found[0], found[0])
 
 
 # ---- and back ---------------------------------------------------------------------------------
@@ -196,9 +226,9 @@ def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[
     """Return the variables to bind and the conjuncts that say "`variable` is in `query`"."""
     match query:
         case Entity(name):
-            return [], [f"{variable} = {_spell(name)}"]
+            return [], [f"{variable} = {_spell(name, 'entity')}"]
         case Project(Entity(name), relation):
-            return [], [_spell_atom(relation, _spell(name), variable)]
+            return [], [_spell_atom(relation, _spell(name, "entity"), variable)]
         case Project(operand, relation):
             middle = next(fresh)
             bound, parts = _conjuncts(operand, middle, fresh)
@@ -225,14 +255,15 @@ def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[
 
 def _spell_atom(relation: Name, source: str, target: str) -> str:
     if isinstance(relation, str) and relation.startswith(INVERSE):
-        bare = relation[1:]
-        if inverse(bare) == relation:  # not so if the bare name begins with ~ too
-            return f"{_spell(bare)}({target}, {source})"
-    return f"{_spell(relation)}({source}, {target})"
+        return f"{_spell(relation.removeprefix(INVERSE), 'relation')}({target}, {source})"
+    return f"{_spell(relation, 'relation')}({source}, {target})"
 
 
-def _spell(name: Name) -> str:
+def _spell(name: Name, kind: Kind) -> str:
     if isinstance(name, int):
         return f"#{name}"
-    is_bare = re.fullmatch(BARE_NAME, name) and name != "exists"
+    if name == PLACEHOLDER:
+        return name
+    name = unescape(name, kind)
+    is_bare = re.fullmatch(BARE_NAME, name) and name not in ("exists", PLACEHOLDER)
     return name if is_bare else json.dumps(name, ensure_ascii=False)
