@@ -8,7 +8,7 @@ in milliseconds and processes share its pages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,11 @@ class KnowledgeGraph:
     def num_relations(self) -> int:
         """Number of directed relations: twice the number of relation names."""
         return 2 * len(self.relations)
+
+    @property
+    def prefixes(self) -> Mapping[str, str]:
+        """Prefixes of IRIs, prefix -> IRI."""
+        return {}
 
     def adjacency(self, edges: Edges = "train") -> Adjacency:
         """Return the edges of train, train+valid or all, with their inverses."""

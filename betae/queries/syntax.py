@@ -2,11 +2,11 @@
 
     ?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)
 
-Target, dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and parentheses; `!` binds
-tightest, then `&`, then `|`; `exists` reaches as far right as it can. An atom is
-`relation(head, tail)` or `?X = entity`; `~relation` is the inverse. `a - b` is `a & !b`. A name is
-a bare word, a "quoted string" (or 'quoted'), an `<iri>` or an id, `#12`. What is quoted is always
-a name. `# …` is a comment, to the end of the line.
+Target (or targets, `?X, ?Y`), dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and
+parentheses; `!` binds tightest, then `&` and `-`, then `|`; `exists` reaches as far right as it
+can. `a - b` is `a & !b`. An atom is `relation(head, tail)`, `?X = entity` or `?X != entity`;
+`~relation` is the inverse. A name is a bare word, a "quoted string" (or 'quoted'), an `<iri>` or an
+id, `#12`. What is quoted is always a name. `# …` is a comment, to the end of the line.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ from betae.queries.formula import (
     Exists,
     Formula,
     Negation,
+    Question,
+    Term,
     Variable,
-    to_tree,
 )
+from betae.queries.trees import to_tree
 
 if TYPE_CHECKING:
     from lark import Lark, Token
 
 BARE_NAME = r"[\w/][\w/:.+\-]*"
 GRAMMAR = rf"""
-    start: VARIABLE "." formula
+    start: VARIABLE (","? VARIABLE)* "." formula
     ?formula: conjunction | conjunction (_OR conjunction)+     -> disjunction
     ?conjunction: unary | unary (_AND unary | difference)+      -> conjunction
     difference: _MINUS unary                                    -> negation
@@ -62,6 +64,7 @@ GRAMMAR = rf"""
         | "(" formula ")"
         | relation "(" term "," term ")"                        -> atom
         | term "=" term                                         -> equals
+        | term _DIFFERS term                                    -> differs
     relation: INVERSE? name
     ?term: VARIABLE -> variable | name -> entity
     name: BARE | STRING | QUOTED | IRI | ID
@@ -69,6 +72,7 @@ GRAMMAR = rf"""
     _AND: "&" | "∧"
     _MINUS: "-" | "∖"
     _NOT: "!" | "¬"
+    _DIFFERS: "!=" | "≠"
     _EXISTS.2: /exists(?![\w\/:.+\-])|∃/
     INVERSE: "{INVERSE}"
     VARIABLE: /\?\w+/
@@ -91,6 +95,7 @@ SPOKEN = {
     "LPAR": "'('",
     "RPAR": "')'",
     "EQUAL": "'='",
+    "_DIFFERS": "'!='",
     "_OR": "'|'",
     "_AND": "'&'",
     "_MINUS": "'-'",
@@ -102,14 +107,20 @@ SPOKEN = {
 
 def parse(text: str) -> Query:
     """Read logic text into a tree of names; `resolve` then finds them in a graph."""
+    return to_tree(read_logic(text))
+
+
+def read_logic(text: str) -> Question:
+    """Read logic text with one or more targets."""
     import lark
 
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(error, text) from None
-    target, formula = tree.children
-    return to_tree(_formula(formula, 0), _variable(target))  # type: ignore[arg-type]
+    *targets, formula = tree.children
+    variables = tuple(dict.fromkeys(map(_variable, targets)))  # type: ignore[arg-type]
+    return Question(variables, _formula(formula, 0))
 
 
 @cache
@@ -135,8 +146,6 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
         position = len(text.rstrip()) if at_end else token.start_pos or 0
         found = "end of the text" if at_end else repr(str(token))
         expected = error.accepts or error.expected
-        if token.type == "VARIABLE" and expected == {"DOT"}:
-            return QuerySyntaxError("A query has one target variable, then '.'.", text, position)
     spoken = [phrase for terminal, phrase in SPOKEN.items() if terminal in expected]
     hint = f" Expected {' or '.join(spoken)}." if spoken else ""
     return QuerySyntaxError(f"Unexpected {found}.{hint}", text, position)
@@ -152,12 +161,14 @@ def _formula(tree: Any, nesting: int) -> Formula:
         case "conjunction":
             return Conjunction(tuple(map(_formula, parts, repeat(nesting + 1))))
         case "negation":
-            return Negation(_formula(parts[0], nesting + 1))
+            return _negation(_formula(parts[0], nesting + 1))
         case "exists":
             variables = tuple(map(_variable, parts[:-1]))
             return Exists(variables, _formula(parts[-1], nesting + 1))
         case "equals":
             return _equals(*map(_term, parts))
+        case "differs":
+            return _negation(_equals(*map(_term, parts)))
         case "atom":
             relation, head, tail = parts
             *inverted, name = relation.children
@@ -166,19 +177,21 @@ def _formula(tree: Any, nesting: int) -> Formula:
     raise AssertionError(tree.data)
 
 
-def _equals(left: Variable | Entity, right: Variable | Entity) -> Equals:
-    if isinstance(left, Variable) and isinstance(right, Entity):
+def _negation(part: Formula) -> Negation:
+    is_of_two = isinstance(part, Equals) and isinstance(part.other, Variable)
+    return Negation(part, "!=" if is_of_two else "")
+
+
+def _equals(left: Term, right: Term) -> Equals:
+    if isinstance(left, Variable):
         return Equals(left, right)
-    if isinstance(left, Entity) and isinstance(right, Variable):
+    if isinstance(right, Variable):
         return Equals(right, left)
-    shown = [
-        str(part) if isinstance(part, Variable) else _spell(part.name, "entity")
-        for part in (left, right)
-    ]
-    raise UnsupportedQuery(f"'=' is for a variable and a name, not for {' and '.join(shown)}.")
+    shown = " and ".join(spell_name(part.name, "entity") for part in (left, right))
+    raise UnsupportedQuery(f"'=' is for a variable and a name, not for {shown}.")
 
 
-def _term(tree: Any) -> Variable | Entity:
+def _term(tree: Any) -> Term:
     (child,) = tree.children
     return _variable(child) if tree.data == "variable" else Entity(_name(child, "entity"))
 
@@ -226,13 +239,13 @@ def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[
     """Return the variables to bind and the conjuncts that say "`variable` is in `query`"."""
     match query:
         case Entity(name):
-            return [], [f"{variable} = {_spell(name, 'entity')}"]
+            return [], [f"{variable} = {spell_name(name, 'entity')}"]
         case Project(Entity(name), relation):
-            return [], [_spell_atom(relation, _spell(name, "entity"), variable)]
+            return [], [spell_atom(relation, spell_name(name, "entity"), variable)]
         case Project(operand, relation):
             middle = next(fresh)
             bound, parts = _conjuncts(operand, middle, fresh)
-            return [middle, *bound], [*parts, _spell_atom(relation, middle, variable)]
+            return [middle, *bound], [*parts, spell_atom(relation, middle, variable)]
         case And():
             bound, parts = [], []
             for operand in query.operands:
@@ -253,13 +266,15 @@ def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[
     raise AssertionError(query)
 
 
-def _spell_atom(relation: Name, source: str, target: str) -> str:
+def spell_atom(relation: Name, source: str, target: str) -> str:
+    """Write that a relation leads from one term to another, in the direction of the graph."""
     if isinstance(relation, str) and relation.startswith(INVERSE):
-        return f"{_spell(relation.removeprefix(INVERSE), 'relation')}({target}, {source})"
-    return f"{_spell(relation, 'relation')}({source}, {target})"
+        return f"{spell_name(relation.removeprefix(INVERSE), 'relation')}({target}, {source})"
+    return f"{spell_name(relation, 'relation')}({source}, {target})"
 
 
-def _spell(name: Name, kind: Kind) -> str:
+def spell_name(name: Name, kind: Kind) -> str:
+    """Write a name as a tree has it: bare if it can be."""
     if isinstance(name, int):
         return f"#{name}"
     if name == PLACEHOLDER:

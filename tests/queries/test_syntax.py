@@ -53,6 +53,9 @@ def test_the_example_of_the_paper():
         # The paper's reading of a negated atom between variables: all but the whole branch.
         ("?X . exists ?Y : r(a, ?Y) & !s(?Y, ?X) & t(b, ?X)", ~a["r"]["s"] & b["t"]),
         ("?X . r('a', ?X)", a["r"]),
+        ("?X . r(a, ?X) & ?X != b", a["r"] & ~b),
+        ("?X . r(a, ?X) & b ≠ ?X", a["r"] & ~b),
+        ("?X . exists ?Y : ?X = ?Y & r(a, ?Y)", a["r"]),
         ("?X . r(a, ?X) - s(b, ?X)", a["r"] & ~b["s"]),
         ("?X . r(a, ?X)-s(b, ?X) - !r(c, ?X)", a["r"] & ~b["s"] & ~~c["r"]),
         ("?X . r(a, ?X) - s(b, ?X) & r(c, ?X)", a["r"] & ~b["s"] & c["r"]),
@@ -79,7 +82,7 @@ def test_meaning(text, query):
         ("r(a, ?X)", 1, 1, "a ?variable"),
         ("?X r(a, ?X)", 1, 4, "'.'"),
         ("?X .", 1, 5, "end of the text"),
-        ("?X ?Y . r(?X, ?Y)", 1, 4, "one target"),
+        ("?X, . r(?X, a)", 1, 5, "a ?variable"),
         ("?X . r(a ?X)", 1, 10, "','"),
         ("?X . r(a, ?X", 1, 13, "')'"),
         ("?X . r(a, ?X) &", 1, 16, "a name"),
@@ -123,15 +126,20 @@ def test_syntax_errors_point_at_the_place(text, line, column, words):
         ("?X . exists ?Y, ?Z : r(a, ?Y) & r(?Y, ?Z) & s(?Z, ?X) & t(?Y, ?X)", "cycle"),
         ("?X . r(?X, ?X)", "cycle"),
         ("?X . exists ?Y : r(a, ?X) & s(?Y, ?Y)", "not connected"),
-        ("?X . r(a, ?X) & s(a, b)", "no variable"),
-        ("?X . exists ?Y : r(a, ?X) & s(b, ?Y)", "?Y is not connected to ?X"),
-        ("?X . exists ?Y : r(?Y, ?X)", "?Y leads to no named entity"),
-        ("?X . r(a, ?X) | exists ?Y : s(b, ?Y)", "?X leads to no named entity"),
+        ("?X . r(a, ?X) & s(a, b)", "without a variable"),
+        ("?X . exists ?Y : r(a, ?X) & s(b, ?Y)", "?Y, which is not connected to ?X"),
+        ("?X . exists ?Y : r(?Y, ?X)", "?Y, which leads to no named entity"),
+        ("?X . r(a, ?X) | exists ?Y : s(b, ?Y)", "?X, which leads to no named entity"),
         (
             "?X . exists ?Y, ?Z : (s(?Y, ?X) | t(?Z, ?X)) & r(a, ?Y) & r(a, ?Z)",
             "several variables (?Y, ?Z)",
         ),
-        ("?X . ?X = ?Y", "not for ?X and ?Y"),
+        ("?X, ?Y . r(?X, ?Y) & r(?Y, a)", "several answer variables: ?X, ?Y"),
+        ("?X, ?Y . r(?X, ?Z)", "?Z is not bound"),
+        ("?X . exists ?Y : r(?X, ?Y) & r(a, ?Y) & ?X != ?Y", "!= on several variables at once"),
+        ("?X . exists ?Y : r(?X, ?Y) & r(a, ?Y) & !(?X = ?Y)", "!= on several variables at once"),
+        ("?X . ?X = ?X", "holds for every entity"),
+        ("?X . ?X = ?Y", "?Y is not bound"),
         ('?X . a = "b c"', 'not for a and "b c"'),
     ],
 )
@@ -139,6 +147,12 @@ def test_what_a_tree_cannot_say(text, words):
     with pytest.raises(UnsupportedQuery) as caught:
         parse(text)
     assert words in str(caught.value)
+
+
+def test_what_only_the_facts_answer_is_said():
+    for text in ("?X, ?Y . r(?X, ?Y)", "?X . r(?X, ?X)", "?X . exists ?Y : r(?X, ?Y)"):
+        with pytest.raises(UnsupportedQuery, match=r"Only `betae query` .* one answer variable"):
+            parse(text)
 
 
 ODD_NAMES = [
