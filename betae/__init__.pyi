@@ -21,6 +21,7 @@ from .errors import (
 from .evaluation.report import write_report
 from .evaluation.results import Evaluation
 from .exact.answers import answers, answers_batch
+from .exact.select import Selection, select
 from .graph.graph import KnowledgeGraph
 from .graph.triples import Triples, read_triples
 from .models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
@@ -56,6 +57,7 @@ __all__ = [
     "QuerySet",
     "QuerySyntaxError",
     "Run",
+    "Selection",
     "Step",
     "StoreError",
     "TrainConfig",
@@ -77,6 +79,7 @@ __all__ = [
     "read_release",
     "read_triples",
     "sample_queries",
+    "select",
     "train",
     "world",
     "write_report",

@@ -3,7 +3,13 @@
 Nothing heavy is imported at the top of these modules: `betae --help` must answer at once.
 """
 
-from betae.cli import graphs, ingest, learning, questions  # noqa: F401  # each adds its commands
+from betae.cli import (  # noqa: F401  # each adds its commands
+    graphs,
+    ingest,
+    learning,
+    query,
+    questions,
+)
 from betae.cli.common import app, main
 
 __all__ = ["app", "main"]

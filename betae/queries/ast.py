@@ -7,16 +7,20 @@
 
 A tree denotes a set of entities. Names may be strings, for people, or ids, for machines;
 `resolve` and `unresolve` lead from one to the other on a graph. The inverse of relation `r` is
-`~r` as a string and `r ^ 1` as an id. Trees are immutable, hashable and comparable, and at most
-MAX_DEPTH operators deep, so that functions may recurse over them.
+`~r` as a string and `r ^ 1` as an id. A backslash makes a name of what would mean something else:
+`\\~r` is the relation whose name begins with `~`, `\\_` an entity or relation named `_`.
+
+Trees are immutable, hashable and comparable, and at most MAX_DEPTH operators deep, so that
+functions may recurse over them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,6 +29,11 @@ from betae.graph.graph import INVERSE
 
 Name = str | int
 PLACEHOLDER = "_"  # in a structure: any entity, any relation
+Kind = Literal["entity", "relation"]
+SPECIAL: dict[Kind, re.Pattern[str]] = {  # as a name, it has a backslash in front
+    "entity": re.compile(r"\\*_\Z"),
+    "relation": re.compile(r"\\*(~|_\Z)"),
+}
 MAX_ID = 2**31 - 1  # ids are stored as int32
 MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 per level of a tree
 
@@ -115,7 +124,11 @@ class Project(Query):
     relation: Name
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "relation", _checked_name(self.relation, "relation"))
+        relation = _checked_name(self.relation, "relation")
+        if isinstance(relation, str):
+            while relation.startswith(2 * INVERSE) or relation == INVERSE + PLACEHOLDER:
+                relation = relation.removeprefix(INVERSE).removeprefix(INVERSE)
+        object.__setattr__(self, "relation", relation)
         _complete(self, self.relation, self.operand)
 
     __str__ = Query.__str__
@@ -179,7 +192,7 @@ class Or(_Nary):
     """The entities that are in some operand."""
 
 
-def _checked_name(name: Any, kind: str) -> Name:
+def _checked_name(name: Any, kind: Kind) -> Name:
     """Return a name as a plain str or int; NumPy's integers are ids too."""
     if type(name) is str or (type(name) is int and 0 <= name <= MAX_ID):
         return name  # almost always
@@ -228,6 +241,17 @@ def inverse(relation: Name) -> Name:
     if relation == PLACEHOLDER:
         return relation
     return relation[1:] if relation.startswith(INVERSE) else INVERSE + relation
+
+
+def escape(name: str, kind: Kind) -> str:
+    """Return how a tree spells the name of an entity or a relation, whatever it looks like."""
+    return f"\\{name}" if SPECIAL[kind].match(name) else name
+
+
+def unescape(spelled: str, kind: Kind) -> str:
+    """Return the name that a tree spells like this; `spelled` is no placeholder and no inverse."""
+    is_escaped = spelled.startswith("\\") and SPECIAL[kind].match(spelled)
+    return spelled[1:] if is_escaped else spelled
 
 
 def rebuild(query: Query, change: Callable[[Query], Query]) -> Query:

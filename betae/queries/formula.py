@@ -1,33 +1,20 @@
-"""Formulas with variables -> trees: what logic text and SPARQL have in common.
+"""Formulas with variables: what logic text and SPARQL have in common.
 
-A formula says which entities satisfy it with variables; a tree computes them step by step from the
-named entities. `to_tree` places each conjunct at the variable it constrains: the conjuncts that
-mention the target become its operands, and an atom between the target and another variable becomes
-a projection from the tree of that variable, built from all the conjuncts on its side.
+A `Question` asks which entities its variables may stand for so that its formula holds. If it has
+one variable and its formula hangs together without cycles, `to_tree` makes a tree of it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import count, pairwise, repeat
 
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import (
-    MAX_DEPTH,
-    And,
-    Entity,
-    Name,
-    Not,
-    Or,
-    Project,
-    Query,
-    inverse,
-    too_deep,
-)
+from betae.queries.ast import MAX_DEPTH, Entity, Name
 
 MAX_NESTING = 2 * MAX_DEPTH  # a quantifier and its conjunction are two levels but one operator
+MAX_HOPS = 3  # a path of any length is a union of these lengths in a tree
 
 
 @dataclass(frozen=True)
@@ -42,6 +29,12 @@ class Variable:
 
 
 Term = Variable | Entity
+_SCOPES = count(1)
+
+
+def fresh(name: str) -> Variable:
+    """Return a variable that is none of those made before."""
+    return Variable(name, next(_SCOPES))
 
 
 class _Formula:
@@ -67,13 +60,14 @@ class Atom(_Formula):
 
 @dataclass(frozen=True)
 class Equals(_Formula):
-    """`variable = entity`."""
+    """`variable = entity`, or `variable = variable`."""
 
     variable: Variable
-    entity: Entity
+    other: Term
 
     def __post_init__(self) -> None:
-        self._set_free([self.variable])
+        others = [self.other] if isinstance(self.other, Variable) else []
+        self._set_free([self.variable, *others])
 
 
 @dataclass(frozen=True)
@@ -98,9 +92,14 @@ class Disjunction(_Formula):
 
 @dataclass(frozen=True)
 class Negation(_Formula):
-    """The part does not hold."""
+    """The part does not hold.
+
+    A tree reads it as a complement, which is the same for one variable. An `operator`, such as
+    NOT EXISTS, has a meaning of its own for several: a tree cannot say it.
+    """
 
     part: Formula
+    operator: str = ""
 
     def __post_init__(self) -> None:
         self._set_free(self.part.free)
@@ -117,47 +116,109 @@ class Exists(_Formula):
         self._set_free(self.part.free.difference(self.variables))
 
 
-Formula = Atom | Equals | Conjunction | Disjunction | Negation | Exists
+@dataclass(frozen=True)
+class Reach(_Formula):
+    """From head to tail in `least` to `most` steps, or any number of them.
+
+    `step(start, stop)` makes the formula of a single one.
+    """
+
+    step: Callable[[Term, Term], Formula]
+    head: Term
+    tail: Term
+    least: int
+    most: int | None
+
+    def __post_init__(self) -> None:
+        self._set_free(term for term in (self.head, self.tail) if isinstance(term, Variable))
+
+    def unrolled(self) -> Formula:
+        """Return the union of paths of each length, up to MAX_HOPS."""
+        lengths = range(max(self.least, 1), (self.most or MAX_HOPS) + 1)
+        paths = [self._of_length(length) for length in lengths]
+        if self.least == 0:
+            ends = (self.head, self.tail)
+            if isinstance(self.head, Entity):
+                ends = (self.tail, self.head)
+            if not isinstance(ends[0], Variable):
+                raise UnsupportedQuery(
+                    "A part between two named entities has no variable to answer for."
+                )
+            paths.insert(0, Equals(ends[0], ends[1]))
+        return Disjunction(tuple(paths)) if len(paths) > 1 else paths[0]
+
+    def _of_length(self, length: int) -> Formula:
+        middles = tuple(fresh(f"_:hop{number}") for number in range(1, length))
+        steps = (self.step(*ends) for ends in pairwise((self.head, *middles, self.tail)))
+        path = Conjunction(tuple(steps))
+        return Exists(middles, path) if middles else path
 
 
-def to_tree(formula: Formula, target: Variable) -> Query:
-    """Return the tree of the entities that `target` may stand for."""
-    unbound = formula.free - {target}
-    if unbound:
-        names = _spell(unbound)
-        raise UnsupportedQuery(
-            f"{names} is not bound: write `exists {names} : …` before the formula, or use the "
-            f"target {target}."
-        )
-    if target not in formula.free:
-        raise UnsupportedQuery(f"The target {target} does not occur in the formula.")
-    return _tree([_with_scopes(formula, {target: target}, count(1))], target, 0)
+Formula = Atom | Equals | Conjunction | Disjunction | Negation | Exists | Reach
 
 
-def _spell(variables: Iterable[Variable]) -> str:
+@dataclass(frozen=True)
+class Question:
+    """Which entities `variables` may stand for so that `formula` holds; `limit`: how many."""
+
+    variables: tuple[Variable, ...]
+    formula: Formula
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise if a variable is neither asked for nor bound, or is not in the formula."""
+        if unbound := self.formula.free.difference(self.variables):
+            names = spell(unbound)
+            one = len(self.variables) == 1
+            raise UnsupportedQuery(
+                f"{names} is not bound: write `exists {names} : …` before the formula, or use the "
+                f"target{'' if one else 's'} {spell(self.variables)}."
+            )
+        for variable in self.variables:
+            if variable not in self.formula.free:
+                raise UnsupportedQuery(f"The target {variable} does not occur in the formula.")
+
+    def scoped(self, unroll: bool) -> Formula:
+        """Return the formula with other variables for every quantifier, so that it can be dropped.
+
+        With `unroll`, paths of any length become unions, and what a tree cannot say is refused.
+        """
+        own = {variable: variable for variable in self.variables}
+        return _with_scopes(self.formula, own, count(1), unroll)
+
+
+def spell(variables: Iterable[Variable]) -> str:
+    """Return variables as they are written, for messages."""
     return ", ".join(sorted(map(str, variables)))
 
 
 def _with_scopes(
-    formula: Formula, scoped: dict[Variable, Variable], scopes: Iterator[int]
+    formula: Formula, scoped: dict[Variable, Variable], scopes: Iterator[int], unroll: bool
 ) -> Formula:
-    """Give every quantifier its own variables, so that it can be dropped.
+    """Give every quantifier its own variables.
 
     Raises UnsupportedQuery for a variable that is unused or bound twice.
     """
     match formula:
         case Atom(relation, head, tail):
-            head, tail = (
-                scoped[term] if isinstance(term, Variable) else term for term in (head, tail)
-            )
-            return Atom(relation, head, tail)
-        case Equals(variable, entity):
-            return Equals(scoped[variable], entity)
+            return Atom(relation, _renamed(head, scoped), _renamed(tail, scoped))
+        case Equals(variable, other):
+            return Equals(scoped[variable], _renamed(other, scoped))
+        case Reach() if unroll:
+            return _with_scopes(formula.unrolled(), scoped, scopes, unroll)
+        case Reach(step, head, tail, least, most):
+            return Reach(step, _renamed(head, scoped), _renamed(tail, scoped), least, most)
         case Conjunction(parts) | Disjunction(parts):
-            inner = tuple(map(_with_scopes, parts, repeat(scoped), repeat(scopes)))
+            rest = repeat(scoped), repeat(scopes), repeat(unroll)
+            inner = tuple(map(_with_scopes, parts, *rest))
             return Conjunction(inner) if isinstance(formula, Conjunction) else Disjunction(inner)
-        case Negation(part):
-            return Negation(_with_scopes(part, scoped, scopes))
+        case Negation(part, operator):
+            if unroll and operator and len(formula.free) > 1:
+                raise only_exact(
+                    f"a {operator} on several variables at once ({spell(formula.free)}): a tree has"
+                    " a complement of the entities of one variable only"
+                )
+            return Negation(_with_scopes(part, scoped, scopes, unroll), operator)
         case Exists(variables, part):
             scope = next(scopes)
             for variable in variables:
@@ -167,122 +228,34 @@ def _with_scopes(
                     raise UnsupportedQuery(f"{variable} is bound but never used: leave it out.")
             for variable in variables:
                 scoped[variable] = Variable(variable.name, scope)
-            body = _with_scopes(part, scoped, scopes)
+            body = _with_scopes(part, scoped, scopes, unroll)
             return Exists(tuple(scoped.pop(variable) for variable in variables), body)
 
 
-def _tree(conjuncts: Sequence[Formula], target: Variable, depth: int) -> Query:
-    """Return the tree of `target` under all conjuncts; every other variable is existential.
-
-    `depth` counts the operators around it.
-    """
-    walk = _Walk(conjuncts)
-    tree = walk.tree(target, depth)
-    walk.check_connected(target)
-    return tree
+def _renamed(term: Term, scoped: dict[Variable, Variable]) -> Term:
+    return scoped[term] if isinstance(term, Variable) else term
 
 
-class _Walk:
-    """A walk over conjuncts, from the target outward, that passes each of them once."""
-
-    def __init__(self, conjuncts: Sequence[Formula]):
-        self.conjuncts = _flatten(conjuncts)
-        self.places: dict[Variable, list[int]] = defaultdict(list)  # where it is mentioned
-        for place, conjunct in enumerate(self.conjuncts):
-            if not conjunct.free:
-                raise UnsupportedQuery(
-                    "A part between two named entities has no variable to answer for."
-                )
-            for variable in conjunct.free:
-                self.places[variable].append(place)
-        self.is_passed = [False] * len(self.conjuncts)
-        self.reached: set[Variable] = set()
-
-    def tree(self, target: Variable, depth: int) -> Query:
-        """Return the tree of a variable from the conjuncts that lead away from it.
-
-        One function for all of it, since Python limits the calls within calls.
-        """
-        if depth > MAX_DEPTH:
-            raise too_deep()
-        here = [self.conjuncts[place] for place in self._pass(target)]
-        if not here:
-            raise self._dead_end(target)
-        depth += len(here) > 1  # the And
-        operands: list[Query] = []
-        for conjunct in here:
-            other = self._other_variable(conjunct, target)
-            match conjunct:
-                case Equals(_, entity):
-                    operands.append(entity)
-                case Atom(relation, head, tail):
-                    if head == tail:
-                        raise UnsupportedQuery(f"A relation from {target} to itself makes a cycle.")
-                    step, source = (relation, head) if tail == target else (inverse(relation), tail)
-                    operand = source if isinstance(source, Entity) else self.tree(source, depth + 1)
-                    operands.append(Project(operand, step))
-                case Negation(part):
-                    operands.append(Not(_tree([part, *self._side(other)], target, depth + 1)))
-                case Disjunction(parts):
-                    side = self._side(other)
-                    branches = ([part, *side] for part in parts)
-                    operands.append(Or(*map(_tree, branches, repeat(target), repeat(depth + 1))))
-        return And(*operands) if len(operands) > 1 else operands[0]
-
-    def check_connected(self, target: Variable) -> None:
-        """Raise if the walk from the target has left out a conjunct."""
-        left = [self.conjuncts[i].free for i, passed in enumerate(self.is_passed) if not passed]
-        if left:
-            names = _spell(frozenset().union(*left))
-            raise UnsupportedQuery(f"{names} is not connected to {target}.")
-
-    def _pass(self, variable: Variable) -> list[int]:
-        """Pass the conjuncts that mention a variable; return the places of the new ones."""
-        self.reached.add(variable)
-        places = [place for place in self.places[variable] if not self.is_passed[place]]
-        for place in places:
-            self.is_passed[place] = True
-        return places
-
-    def _other_variable(self, conjunct: Formula, target: Variable) -> Variable | None:
-        """Return the one variable that a conjunct joins with the target, if any."""
-        others = conjunct.free - {target}
-        if len(others) > 1:
-            raise UnsupportedQuery(
-                f"A part joins {target} with several variables ({_spell(others)})."
-            )
-        for other in others:
-            if other in self.reached:
-                raise _cycle(other, target)
-            return other
-        return None
-
-    def _dead_end(self, variable: Variable) -> UnsupportedQuery:
-        """Return the error for a variable from which no conjunct leads on."""
-        passed = [self.conjuncts[place].free - {variable} for place in self.places[variable]]
-        if len(passed) > 1:  # it was reached by one, and another led to it as well
-            return _cycle(variable, min(passed[0].union(*passed), key=str))
-        return UnsupportedQuery(f"{variable} leads to no named entity: nothing constrains it.")
-
-    def _side(self, variable: Variable | None) -> list[Formula]:
-        """Pass and return all conjuncts that hang together with a variable, in their order."""
-        places: list[int] = []
-        waiting = [] if variable is None else [variable]
-        while waiting:
-            for place in self._pass(waiting.pop()):
-                places.append(place)
-                waiting.extend(self.conjuncts[place].free - self.reached)
-        return [self.conjuncts[place] for place in sorted(places)]
+def walk(formula: Formula) -> Iterator[tuple[Formula, int]]:
+    """Yield a formula and all its parts, each with the operators around it that are no `and`."""
+    waiting = [(formula, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        yield part, depth
+        match part:
+            case Conjunction(parts):
+                waiting += [(inner, depth) for inner in parts]
+            case Disjunction(parts):
+                waiting += [(inner, depth + 1) for inner in parts]
+            case Exists(_, inner):
+                waiting.append((inner, depth))
+            case Negation(inner):
+                waiting.append((inner, depth + 1))
+            case Reach():
+                waiting.append((part.step(part.head, part.tail), depth + 1))
 
 
-def _cycle(variable: Variable, other: Variable) -> UnsupportedQuery:
-    return UnsupportedQuery(
-        f"{variable} and {other} are joined in two ways, which makes a cycle; betae answers "
-        "queries that form a tree."
-    )
-
-
-def _flatten(conjuncts: Iterable[Formula]) -> list[Formula]:
+def flatten(conjuncts: Iterable[Formula]) -> list[Formula]:
     """Take conjunctions and quantifiers apart; scopes keep the variables distinct."""
     flat: list[Formula] = []
     waiting = list(conjuncts)[::-1]
@@ -295,3 +268,11 @@ def _flatten(conjuncts: Iterable[Formula]) -> list[Formula]:
             case conjunct:
                 flat.append(conjunct)
     return flat
+
+
+def only_exact(part: str) -> UnsupportedQuery:
+    """Return the error for a question that can be answered, but not by a tree."""
+    return UnsupportedQuery(
+        f"This question has {part}. Only `betae query` (in Python, `select`) answers it, from the "
+        "facts: predictions need a tree with one answer variable."
+    )

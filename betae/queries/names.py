@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from betae.errors import UnknownEntity, UnknownRelation
-from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import PLACEHOLDER, Entity, Project, Query, rebuild
+from betae.graph.graph import INVERSE, KnowledgeGraph
+from betae.queries.ast import (
+    PLACEHOLDER,
+    Entity,
+    Name,
+    Project,
+    Query,
+    escape,
+    rebuild,
+    unescape,
+)
 
 
 def resolve(query: Query, graph: KnowledgeGraph) -> Query:
     """Replace every name by its id; check the ids that are already there; keep placeholders."""
 
-    num_entities, num_relations = graph.num_entities, graph.num_relations
-
     def to_ids(node: Query) -> Query:
-        if isinstance(node, Entity):
-            if node.name == PLACEHOLDER:
-                return node
-            if isinstance(node.name, str):
-                return Entity(graph.entity_id(node.name))
-            if node.name >= num_entities:
-                raise UnknownEntity(f"#{node.name}", [f"#0 to #{num_entities - 1}"])
-        elif isinstance(node, Project):
-            if node.relation == PLACEHOLDER:
-                return node
-            if isinstance(node.relation, str):
-                return Project(node.operand, graph.relation_id(node.relation))
-            if node.relation >= num_relations:
-                raise UnknownRelation(f"#{node.relation}", [f"#0 to #{num_relations - 1}"])
+        if isinstance(node, Entity) and node.name != PLACEHOLDER:
+            return Entity(entity_id(node.name, graph))
+        if isinstance(node, Project) and node.relation != PLACEHOLDER:
+            return Project(node.operand, relation_id(node.relation, graph))
         return node
 
     return rebuild(query, to_ids)
@@ -37,9 +34,33 @@ def unresolve(query: Query, graph: KnowledgeGraph) -> Query:
 
     def to_names(node: Query) -> Query:
         if isinstance(node, Entity) and isinstance(node.name, int):
-            return Entity(graph.entities[node.name])
+            return Entity(escape(graph.entities[node.name], "entity"))
         if isinstance(node, Project) and isinstance(node.relation, int):
-            return Project(node.operand, graph.relation_name(node.relation))
+            name = escape(graph.relations[node.relation // 2], "relation")
+            return Project(node.operand, INVERSE + name if node.relation % 2 else name)
         return node
 
     return rebuild(query, to_names)
+
+
+def entity_id(spelled: Name, graph: KnowledgeGraph) -> int:
+    """Return the id of an entity as a tree spells it; raise if the graph has none."""
+    if isinstance(spelled, int):
+        if spelled >= graph.num_entities:
+            raise UnknownEntity(f"#{spelled}", [f"#0 to #{graph.num_entities - 1}"])
+        return spelled
+    return graph.entity_id(unescape(spelled, "entity"))
+
+
+def relation_id(spelled: Name, graph: KnowledgeGraph) -> int:
+    """Return the id of a directed relation as a tree spells it; raise if the graph has none."""
+    if isinstance(spelled, int):
+        if spelled >= graph.num_relations:
+            raise UnknownRelation(f"#{spelled}", [f"#0 to #{graph.num_relations - 1}"])
+        return spelled
+    is_inverse = spelled.startswith(INVERSE)
+    name = unescape(spelled.removeprefix(INVERSE) if is_inverse else spelled, "relation")
+    found = graph.relation_id(name)
+    if found % 2:  # the graph took the ~ of a name for an inverse
+        raise UnknownRelation(name, [graph.relations[found // 2]])
+    return found ^ is_inverse

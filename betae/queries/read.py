@@ -1,50 +1,64 @@
 """A question in any notation: logic text, SPARQL, a tree, or, on the command line, a file."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from betae.errors import InvalidArgument
 from betae.queries.ast import Query
-from betae.queries.sparql import parse_sparql
-from betae.queries.syntax import parse
+from betae.queries.formula import Question
+from betae.queries.sparql import NO_PREFIXES, read_sparql
+from betae.queries.syntax import read_logic
+from betae.queries.trees import to_tree
 
+COMMENTS = r"(\s*#(?!\d)[^\n]*\n)*\s*"
 SPARQL_START = re.compile(
-    r"\s*(#|(select|prefix|base|ask|construct|describe)\b)", flags=re.IGNORECASE
+    COMMENTS + r"(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
 LONGEST_PATH = 4096  # characters
 
 
-def as_query(question: Any) -> Query:
+def as_query(question: Any, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
     """Return a tree as it is; read text with `read_query`."""
     if isinstance(question, Query):
         return question
     if isinstance(question, str):
-        return read_query(question)
+        return read_query(question, prefixes)
     raise InvalidArgument(f"{question!r} is no query: give a tree, logic text or SPARQL.")
 
 
-def read_query(text: str) -> Query:
-    """Read logic text or a SPARQL SELECT."""
+def read_query(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
+    """Read logic text or a SPARQL SELECT into a tree."""
+    return to_tree(read_question(text, prefixes))
+
+
+def read_question(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Question:
+    """Read logic text or a SPARQL SELECT; `prefixes` need not be declared in SPARQL."""
     if _is_one_word(text):
         raise InvalidArgument(
             f"{text!r} is not a query: write logic text, such as '?X . capital(France, ?X)', or a "
             "SPARQL SELECT."
         )
-    return parse_sparql(text) if SPARQL_START.match(text) else parse(text)
+    return read_sparql(text, prefixes) if SPARQL_START.match(text) else read_logic(text)
 
 
-def read_query_or_file(argument: str) -> Query:
-    """Read an argument of the command line: a query, or the path of a file that holds one."""
+def text_or_file(argument: str) -> str:
+    """Return an argument of the command line: a query, or what a file of that name holds."""
     path = Path(argument.strip())
     if _is_file(path):
         try:
-            return read_query(path.read_text(encoding="utf-8"))
+            return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"{path} is not a text file in UTF-8.") from error
     if _is_one_word(argument):
         raise InvalidArgument(f"{argument!r} is neither a query nor a file.")
-    return read_query(argument)
+    return argument
+
+
+def read_query_or_file(argument: str) -> Query:
+    """Read an argument of the command line: a query, or the path of a file that holds one."""
+    return read_query(text_or_file(argument))
 
 
 def _is_one_word(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""SPARQL -> trees: a SELECT with one variable, through rdflib's parser.
+"""SPARQL -> questions and trees: a SELECT, through rdflib's parser.
 
     PREFIX : <>
     SELECT ?x WHERE {
@@ -7,10 +7,11 @@
       ?c :capital ?x
     }
 
-It reads triple patterns, groups, UNION, MINUS, FILTER NOT EXISTS, FILTER with `=` and `!=` on IRIs,
-VALUES for one variable, blank nodes, and the property paths `a/b`, `^a` and `a|b`, with SPARQL's
-own scopes: a group sees only its own variables, MINUS only what stands before it. Anything else
-raises UnsupportedQuery.
+It reads triple patterns, groups, UNION, MINUS, VALUES, blank nodes, LIMIT, FILTER with EXISTS, NOT
+EXISTS, `=`, `!=`, IN and NOT IN on entities, joined by `&&`, `||` and `!`, and the property paths
+`a/b`, `^a`, `a|b`, `a+`, `a*` and `a?`, with SPARQL's own scopes: a group sees only its own
+variables, MINUS only what stands before it. Answers are distinct. Anything else raises
+UnsupportedQuery.
 
 An IRI is the name of an entity or a relation in full. An IRI without a scheme, such as `<Europe>`
 or `:Europe` under `PREFIX : <>`, is a plain name, with `%20` for a space and so on.
@@ -18,13 +19,14 @@ or `:Europe` under `PREFIX : <>`, is a plain name, with `%20` for a space and so
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
+from functools import partial
 from typing import Any
 
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import Entity, Query
+from betae.queries.ast import Entity, Query, escape, unescape
 from betae.queries.formula import (
     Atom,
     Conjunction,
@@ -33,8 +35,10 @@ from betae.queries.formula import (
     Exists,
     Formula,
     Negation,
+    Question,
+    Reach,
     Variable,
-    to_tree,
+    fresh,
 )
 from betae.queries.sparql_tree import (
     Variables,
@@ -47,18 +51,18 @@ from betae.queries.sparql_tree import (
     triples,
     unwrap,
 )
+from betae.queries.trees import to_tree
 
+NO_PREFIXES: Mapping[str, str] = {}
 Scope = Mapping[Variable, Variable]  # a variable as written -> the one it means here
-SCOPES = count(1)  # a number for each variable made here, so that no two are the same
 
-TOP_K = "answers are ranked, and how many are shown is chosen when asking"
 UNSUPPORTED_CLAUSES = {
     "datasetClause": "FROM: the graph is chosen when asking",
     "groupby": "GROUP BY",
     "having": "HAVING",
-    "orderby": f"ORDER BY: {TOP_K}",
-    "limitoffset": f"LIMIT and OFFSET: {TOP_K}",
+    "orderby": "ORDER BY: `betae answer` ranks answers, `betae query` lists all of them",
 }
+REPEATS: dict[str, tuple[int, int | None]] = {"+": (1, None), "*": (0, None), "?": (0, 1)}
 UNSUPPORTED_PARTS = {
     "OptionalGraphPattern": "OPTIONAL",
     "GraphGraphPattern": "GRAPH",
@@ -67,35 +71,46 @@ UNSUPPORTED_PARTS = {
 }
 
 
-def parse_sparql(text: str) -> Query:
-    """Read a SPARQL SELECT into a tree of names; `resolve` then finds them in a graph."""
-    query = parse_tree(text)
+def parse_sparql(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
+    """Read a SPARQL SELECT into a tree of names; `resolve` then finds them in a graph.
+
+    `prefixes` need not be declared in the text: prefix -> IRI, such as a graph's own.
+    """
+    return to_tree(read_sparql(text, prefixes))
+
+
+def read_sparql(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Question:
+    """Read a SPARQL SELECT with one or more variables."""
+    query = parse_tree(text, prefixes)
     if query.name != "SelectQuery":
         raise _unsupported(f"{query.name.removesuffix('Query').upper()}: write SELECT")
-    target = _target(query.projection)
     for clause, spoken in UNSUPPORTED_CLAUSES.items():
         if clause in query:
             raise _unsupported(spoken)
+    limits = query.limitoffset or {}
+    if "offset" in limits:
+        raise _unsupported("OFFSET: answers have no order of their own")
     if query.valuesClause:
         query.where.setdefault("part", []).append(query.valuesClause)
-    return to_tree(_group(query.where, {target: target}, frozenset()), target)
+    targets = _targets(query, text)
+    formula = _group(query.where, dict(zip(targets, targets, strict=True)), frozenset())
+    return Question(targets, formula, int(limits["limit"]) if "limit" in limits else None)
 
 
 def _unsupported(part: str) -> UnsupportedQuery:
     return UnsupportedQuery(f"betae does not answer SPARQL with {part}.")
 
 
-def _target(projection: Sequence[Any] | None) -> Variable:
-    if not projection:
-        raise _unsupported("SELECT *: name the one variable to answer for")
-    for item in projection:
+def _targets(query: Any, text: str) -> tuple[Variable, ...]:
+    """Return the variables of SELECT; all that can be asked for, as they come, if it has `*`."""
+    if not query.projection:
+        bound = bound_variables(query.where)
+        written = dict.fromkeys(map(Variable, re.findall(r"[?$](\w+)", text)))
+        return tuple(variable for variable in written if variable in bound)
+    for item in query.projection:
         if item.evar:
             raise _unsupported(f"an expression in SELECT: {spell(item.expr)}")
-    if len(projection) > 1:
-        names = " ".join(str(item.var) for item in projection)
-        raise _unsupported(f"several target variables: {names}")
-    target: Variable = projection[0].var
-    return target
+    return tuple(dict.fromkeys(item.var for item in query.projection))
 
 
 # ---- parse tree -> formula ----------------------------------------------------------------------
@@ -112,7 +127,7 @@ def _group(node: Any, shared: Scope, given: Variables) -> Formula:
         raise _unsupported("a SELECT inside the SELECT")
     parts = node.part or []
     visible = bound_variables(node)
-    own = {term: Variable(term.name, next(SCOPES)) for term in visible - shared.keys()}
+    own = {term: fresh(term.name) for term in visible - shared.keys()}
     names = {**shared, **own}
     mentions = Counter(term for part in parts for term in mentioned_variables(part))
     formulas: list[Formula] = []
@@ -163,7 +178,8 @@ def _minus(graph: Any, names: Scope, bound: Variables, given: Variables) -> Form
         raise _unsupported(
             "a MINUS that shares no variable with what stands before it: it has no effect"
         )
-    return Negation(_group(graph, _the_one(joined, names, "MINUS"), frozenset()))
+    shared = {variable: names[variable] for variable in joined}
+    return Negation(_group(graph, shared, frozenset()), "MINUS")
 
 
 def _filter(expression: Any, names: Scope, bound: Variables) -> Formula:
@@ -173,48 +189,67 @@ def _filter(expression: Any, names: Scope, bound: Variables) -> Formula:
         case "ConditionalAndExpression":
             conjuncts = [expression.expr, *expression.other]
             return Conjunction(tuple(_filter(part, names, bound) for part in conjuncts))
+        case "ConditionalOrExpression":
+            disjuncts = [expression.expr, *expression.other]
+            return Disjunction(tuple(_filter(part, names, bound) for part in disjuncts))
+        case "UnaryNot":
+            return Negation(_filter(expression.expr, names, bound), "!")
+        case "Builtin_EXISTS":
+            return _exists_filter(expression.graph, names, bound, "EXISTS")
         case "Builtin_NOTEXISTS":
-            joined = mentioned_variables(expression.graph) & bound
-            if not joined:
-                raise _unsupported(
-                    "a NOT EXISTS that shares no variable with its group: it is true or false for "
-                    "all answers at once"
-                )
-            shared = _the_one(joined, names, "NOT EXISTS")
-            return Negation(_group(expression.graph, shared, joined))
-        case "RelationalExpression" if expression.op in ("=", "!="):
-            variable, value = unwrap(expression.expr), unwrap(expression.other)
-            if isinstance(variable, Entity):
-                variable, value = value, variable
-            if isinstance(variable, Variable) and isinstance(value, Entity):
-                if variable not in bound:
-                    raise _unsupported(f"a FILTER on {variable}, which its group does not bind")
-                equals = Equals(names[variable], value)
-                return equals if expression.op == "=" else Negation(equals)
+            operator = "NOT EXISTS"
+            return Negation(_exists_filter(expression.graph, names, bound, operator), operator)
+        case "RelationalExpression" if expression.op in ("=", "!=", "IN", "NOT IN"):
+            if (compared := _comparison(expression, names, bound)) is not None:
+                return compared
     raise _unsupported(f"FILTER({spell(expression)})")
 
 
-def _the_one(joined: Variables, names: Scope, operator: str) -> Scope:
-    """Return the variable that a negated group has in common with its surroundings."""
-    if len(joined) > 1:
+def _exists_filter(graph: Any, names: Scope, bound: Variables, operator: str) -> Formula:
+    joined = mentioned_variables(graph) & bound
+    if not joined:
         raise _unsupported(
-            f"a {operator} on several variables at once ({spell_all(joined)}): a tree has a "
-            "complement of the entities of one variable only"
+            f"a {operator} that shares no variable with its group: it is true or false for all "
+            "answers at once"
         )
-    return {variable: names[variable] for variable in joined}
+    return _group(graph, {variable: names[variable] for variable in joined}, joined)
+
+
+def _comparison(expression: Any, names: Scope, bound: Variables) -> Formula | None:
+    """Return the formula of `=`, `!=`, IN or NOT IN between variables and IRIs, if it is that."""
+    variable, operator = unwrap(expression.expr), str(expression.op)
+    others = expression.other if operator.endswith("IN") else [expression.other]
+    if not isinstance(others, list):  # IN ()
+        return None
+    values = [unwrap(value) for value in others]
+    if isinstance(variable, Entity) and len(values) == 1:
+        variable, values = values[0], [variable]
+    terms = [variable, *values]
+    are_terms = all(isinstance(term, Variable | Entity) for term in terms)
+    if not isinstance(variable, Variable) or not are_terms:
+        return None
+    for term in terms:
+        if isinstance(term, Variable) and term not in bound:
+            raise _unsupported(f"a FILTER on {term}, which its group does not bind")
+    equals = _any_of([Equals(names[variable], _rename(value, names)) for value in values])
+    return equals if operator in ("=", "IN") else Negation(equals, operator)
 
 
 def _values(node: Any, names: Scope) -> Formula:
-    variables = node.var or []
-    if len(variables) != 1:
-        raise _unsupported(f"VALUES for {len(variables)} variables: one at a time")
-    rows = [value[0] if isinstance(value, list) else value for value in node.value or []]
-    for value in rows:
-        if not isinstance(value, Entity):
-            raise _unsupported(f"{spell(value)} in VALUES")
-    if not rows:
+    variables = [names[variable] for variable in node.var or []]
+    rows = [value if isinstance(value, list) else [value] for value in node.value or []]
+    if not rows or not variables:
         raise _unsupported("VALUES without a value: it has no answers")
-    return _any_of([Equals(names[variables[0]], value) for value in rows])
+    formulas: list[Formula] = []
+    for row in rows:
+        if len(row) != len(variables):
+            raise _unsupported(f"a row of VALUES with {len(row)} of {len(variables)} values")
+        for value in row:
+            if not isinstance(value, Entity):
+                raise _unsupported(f"{spell(value)} in VALUES")
+        equals = [Equals(*pair) for pair in zip(variables, row, strict=True)]
+        formulas.append(Conjunction(tuple(equals)) if len(equals) > 1 else equals[0])
+    return _any_of(formulas)
 
 
 def _path(path: Any, head: Any, tail: Any) -> Formula:
@@ -223,7 +258,7 @@ def _path(path: Any, head: Any, tail: Any) -> Formula:
         if not isinstance(term, Variable | Entity):
             raise _unsupported(f"the literal {spell(term)}: entities are IRIs")
     if isinstance(path, Entity):
-        return Atom(path.name, head, tail)
+        return Atom(escape(unescape(str(path.name), "entity"), "relation"), head, tail)
     if isinstance(path, Variable):
         raise _unsupported(f"the variable {path} as a predicate: name the relation")
     match path.name:
@@ -231,7 +266,7 @@ def _path(path: Any, head: Any, tail: Any) -> Formula:
             return _any_of([_path(part, head, tail) for part in path.part])
         case "PathSequence":
             numbers = range(1, len(path.part))
-            middles = [Variable(f"_:path{number}", next(SCOPES)) for number in numbers]
+            middles = [fresh(f"_:path{number}") for number in numbers]
             steps = zip(path.part, [head, *middles], [*middles, tail], strict=True)
             formulas = [_path(part, start, stop) for part, start, stop in steps]
             return _exists(middles, formulas)
@@ -240,7 +275,8 @@ def _path(path: Any, head: Any, tail: Any) -> Formula:
         case "PathElt" if not path.mod:
             return _path(path.part, head, tail)
         case "PathElt":
-            raise _unsupported(f"the path operator {path.mod}: paths are of fixed length")
+            least, most = REPEATS[path.mod]
+            return Reach(partial(_path, path.part), head, tail, least, most)
     raise _unsupported("a negated property set, !(…)")
 
 

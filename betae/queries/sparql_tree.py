@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
-from betae.queries.ast import Entity
+from betae.queries.ast import Entity, escape
 from betae.queries.formula import Term, Variable
 
 Variables = frozenset[Variable]
 
 HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+SKIPPED = r"""#[^\n]*|<[^<>"{}|^`\\\s]*>|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
 LOGICAL = {"ConditionalOrExpression": "||", "ConditionalAndExpression": "&&"}
 
 
-def parse_tree(text: str) -> Any:
-    """Return the parse tree, with every term but literals as Variable or Entity."""
+def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
+    """Return the parse tree, with every term but literals as Variable or Entity.
+
+    `known_prefixes` need not be declared in the text.
+    """
     from pyparsing import ParseException
     from rdflib.plugins.sparql.algebra import traverse
     from rdflib.plugins.sparql.parser import parseQuery
@@ -29,9 +33,7 @@ def parse_tree(text: str) -> Any:
     try:
         prologue, query = parseQuery(text)
     except ParseException as error:
-        raise QuerySyntaxError(
-            "SPARQL cannot be read from here on.", error.pstr, error.loc
-        ) from None
+        raise _syntax_error(error.pstr, error.loc) from None
     except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
         position = text.find(str(error).rpartition(" ")[2])
         raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
@@ -62,22 +64,41 @@ def parse_tree(text: str) -> Any:
             return _entity(absolute(node))
         if isinstance(node, CompValue) and node.name == "pname":
             prefix = node.prefix or ""
-            if prefix not in prefixes:
+            try:
+                namespace = prefixes[prefix] if prefix in prefixes else known_prefixes[prefix]
+            except KeyError:
                 found = re.search(rf"(?<![\w<]){re.escape(prefix)}:", text)
                 raise QuerySyntaxError(
                     f"The prefix {prefix}: is not declared: write PREFIX {prefix}: <…> first.",
                     text,
                     found.start() if found else 0,
-                )
+                ) from None
             local_name = re.sub(r"\\(.)", r"\1", node.localname or "")
-            return _entity(prefixes[prefix] + local_name)
+            return _entity(namespace + local_name)
         return None  # keep the node
 
     return traverse(query, visitPost=to_term)
 
 
+def _syntax_error(text: str, position: int) -> QuerySyntaxError:
+    """Return the error for text that cannot be read from `position` on, with a hint if there is."""
+    spaced = re.search(r"<[^<>\s{}]+ [^<>\n{}]*>", text)
+    if spaced and " = " not in spaced[0] and "&&" not in spaced[0]:
+        message = f"An IRI has no spaces: write <{quote(spaced[0][1:-1])}>."
+        return QuerySyntaxError(message, text, spaced.start())
+    opened: list[int] = []
+    for token in re.finditer(SKIPPED + r"|(?P<open>\{)|(?P<close>\})", text):
+        if token["open"]:
+            opened.append(token.start())
+        elif token["close"] and opened:
+            opened.pop()
+    if opened and position >= len(text.rstrip()):
+        return QuerySyntaxError("This { is never closed: a } is missing.", text, opened[-1])
+    return QuerySyntaxError("SPARQL cannot be read from here on.", text, position)
+
+
 def _entity(iri: str) -> Entity:
-    return Entity(iri if HAS_SCHEME.match(iri) else unquote(iri))
+    return Entity(escape(iri if HAS_SCHEME.match(iri) else unquote(iri), "entity"))
 
 
 # ---- variables ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from time import perf_counter
 import pytest
 
 from betae.cli.show import draw_tree, with_exact_answers
-from betae.errors import UnsupportedQuery
+from betae.errors import QuerySyntaxError, UnsupportedQuery
 from betae.exact.answers import answers, answers_batch, refuted
 from betae.exact.derivations import num_edges
 from betae.models.plan import plans
@@ -108,7 +108,11 @@ def test_text_that_is_too_deep(name, toy_graph):
 
 
 def test_parentheses_are_no_operators():
-    assert parse("?X . " + "(" * 5000 + "r(a, ?X)" + ")" * 5000) == Entity("a")["r"]
+    for number in (5000, 100_000):
+        text = "?X . " + "(" * number + "r(a, ?X)" + ")" * number
+        assert parse(text) == Entity("a")["r"]
+    with pytest.raises(QuerySyntaxError, match="end of the text"):
+        parse(text[:-1])
 
 
 TOO_DEEP_SPARQL = {

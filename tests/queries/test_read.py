@@ -16,6 +16,9 @@ WRITTEN = {
     "with a base": "BASE <> SELECT ?x { ?c <located_in> <Europe> ; <capital> ?x }",
     "sparql without spaces": "SELECT?x{?c<located_in><Europe>;<capital>$x}",
     "with a comment": f"# the capitals of Europe\n{SPARQL}",
+    "with two comments": f"\n# the capitals\n  # of Europe\n\n{SPARQL}",
+    "logic with a comment": f"# select the capitals of Europe\n{LOGIC}",
+    "logic with comments": f"  # the capitals\n#\n\n{LOGIC}  # of Europe",
     "over several lines": f"\n  {LOGIC.replace('&', chr(10) + '&')}\n",
 }
 

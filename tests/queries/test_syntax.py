@@ -1,11 +1,18 @@
 """Logic text: what it means, what it refuses and where, and names that survive the round trip."""
 
+import json
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from betae.errors import QuerySyntaxError, UnsupportedQuery
+from betae.errors import InvalidArgument, QuerySyntaxError, UnknownRelation, UnsupportedQuery
+from betae.exact.answers import answers
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.triples import Triples
 from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.names import resolve, unresolve
 from betae.queries.syntax import parse
 from tests.queries.strategies import examples
 
@@ -45,6 +52,18 @@ def test_the_example_of_the_paper():
         ("?X . exists ?Y : (r(a, ?Y) | s(b, ?Y)) & t(?Y, ?X)", (a["r"] | b["s"])["t"]),
         # The paper's reading of a negated atom between variables: all but the whole branch.
         ("?X . exists ?Y : r(a, ?Y) & !s(?Y, ?X) & t(b, ?X)", ~a["r"]["s"] & b["t"]),
+        ("?X . r('a', ?X)", a["r"]),
+        ("?X . r(a, ?X) & ?X != b", a["r"] & ~b),
+        ("?X . r(a, ?X) & b ≠ ?X", a["r"] & ~b),
+        ("?X . exists ?Y : ?X = ?Y & r(a, ?Y)", a["r"]),
+        ("?X . r(a, ?X) - s(b, ?X)", a["r"] & ~b["s"]),
+        ("?X . r(a, ?X)-s(b, ?X) - !r(c, ?X)", a["r"] & ~b["s"] & ~~c["r"]),
+        ("?X . r(a, ?X) - s(b, ?X) & r(c, ?X)", a["r"] & ~b["s"] & c["r"]),
+        ("?X . r(a, ?X) ∖ (s(b, ?X) | r(c, ?X))", a["r"] & ~(b["s"] | c["r"])),
+        ("?X . r(a-b, ?X) - r(c, ?X)", Entity("a-b")["r"] & ~c["r"]),
+        ("# all of\n?X . r(a, ?X) # and\n  & s(b, ?X) #", a["r"] & b["s"]),
+        ("?X . #3(#1, ?X) # 4 is not asked for", Entity(1)[3]),
+        ('?X . r("# no comment", ?X)', Entity("# no comment")["r"]),
         # Two quantifiers may use one name, side by side.
         (
             "?X . (exists ?Y : r(a, ?Y) & s(?Y, ?X)) & (exists ?Y : r(b, ?Y) & s(?Y, ?X))",
@@ -63,7 +82,7 @@ def test_meaning(text, query):
         ("r(a, ?X)", 1, 1, "a ?variable"),
         ("?X r(a, ?X)", 1, 4, "'.'"),
         ("?X .", 1, 5, "end of the text"),
-        ("?X ?Y . r(?X, ?Y)", 1, 4, "one target"),
+        ("?X, . r(?X, a)", 1, 5, "a ?variable"),
         ("?X . r(a ?X)", 1, 10, "','"),
         ("?X . r(a, ?X", 1, 13, "')'"),
         ("?X . r(a, ?X) &", 1, 16, "a name"),
@@ -77,6 +96,9 @@ def test_meaning(text, query):
         (r'?X . r("a\q", ?X)', 1, 8, "backslash"),
         (r'?X . r("a\u12", ?X)', 1, 8, "backslash"),
         ("?X . r(a, ?X)\n  & s(b,, ?X)", 2, 9, "','"),
+        ("?X . r('a, ?X)", 1, 8, "closing quote"),
+        ("?X . r(a#b, ?X)", 1, 9, "'#'"),
+        ("?X . r(a, ?X) -", 1, 16, "a name"),
     ],
 )
 def test_syntax_errors_point_at_the_place(text, line, column, words):
@@ -104,15 +126,20 @@ def test_syntax_errors_point_at_the_place(text, line, column, words):
         ("?X . exists ?Y, ?Z : r(a, ?Y) & r(?Y, ?Z) & s(?Z, ?X) & t(?Y, ?X)", "cycle"),
         ("?X . r(?X, ?X)", "cycle"),
         ("?X . exists ?Y : r(a, ?X) & s(?Y, ?Y)", "not connected"),
-        ("?X . r(a, ?X) & s(a, b)", "no variable"),
-        ("?X . exists ?Y : r(a, ?X) & s(b, ?Y)", "?Y is not connected to ?X"),
-        ("?X . exists ?Y : r(?Y, ?X)", "?Y leads to no named entity"),
-        ("?X . r(a, ?X) | exists ?Y : s(b, ?Y)", "?X leads to no named entity"),
+        ("?X . r(a, ?X) & s(a, b)", "without a variable"),
+        ("?X . exists ?Y : r(a, ?X) & s(b, ?Y)", "?Y, which is not connected to ?X"),
+        ("?X . exists ?Y : r(?Y, ?X)", "?Y, which leads to no named entity"),
+        ("?X . r(a, ?X) | exists ?Y : s(b, ?Y)", "?X, which leads to no named entity"),
         (
             "?X . exists ?Y, ?Z : (s(?Y, ?X) | t(?Z, ?X)) & r(a, ?Y) & r(a, ?Z)",
             "several variables (?Y, ?Z)",
         ),
-        ("?X . ?X = ?Y", "not for ?X and ?Y"),
+        ("?X, ?Y . r(?X, ?Y) & r(?Y, a)", "several answer variables: ?X, ?Y"),
+        ("?X, ?Y . r(?X, ?Z)", "?Z is not bound"),
+        ("?X . exists ?Y : r(?X, ?Y) & r(a, ?Y) & ?X != ?Y", "!= on several variables at once"),
+        ("?X . exists ?Y : r(?X, ?Y) & r(a, ?Y) & !(?X = ?Y)", "!= on several variables at once"),
+        ("?X . ?X = ?X", "holds for every entity"),
+        ("?X . ?X = ?Y", "?Y is not bound"),
         ('?X . a = "b c"', 'not for a and "b c"'),
     ],
 )
@@ -120,6 +147,12 @@ def test_what_a_tree_cannot_say(text, words):
     with pytest.raises(UnsupportedQuery) as caught:
         parse(text)
     assert words in str(caught.value)
+
+
+def test_what_only_the_facts_answer_is_said():
+    for text in ("?X, ?Y . r(?X, ?Y)", "?X . r(?X, ?X)", "?X . exists ?Y : r(?X, ?Y)"):
+        with pytest.raises(UnsupportedQuery, match=r"Only `betae query` .* one answer variable"):
+            parse(text)
 
 
 ODD_NAMES = [
@@ -136,6 +169,12 @@ ODD_NAMES = [
     "~",
     "_",
     "~_",
+    "\\_",
+    "\\\\_",
+    "\\~r",
+    "~\\~r",
+    "_\n",
+    "it's",
     "",
     " ",
     "\\",
@@ -158,11 +197,86 @@ def test_odd_names_survive_the_round_trip(name):
         assert parse(str(query)) == query
 
 
-@examples(200)
-@given(st.text(), st.text())
+# Any text, and what is made of characters that mean something.
+odd_names = st.text() | st.text(alphabet="~\\_'\"#?-.:<>() \nae", max_size=6)
+
+
+@examples(1000)
+@given(odd_names, odd_names)
 def test_any_name_survives_the_round_trip(entity, relation):
     query = Entity(entity)[relation] & ~Entity(entity)
     assert parse(str(query)) == query
+
+
+# ---- what is quoted is a name -------------------------------------------------------------------
+
+
+def graph_of(*triples):
+    entities = sorted({name for head, _, tail in triples for name in (head, tail)})
+    relations = sorted({relation for _, relation, _ in triples})
+    edges = [(entities.index(h), relations.index(r), entities.index(t)) for h, r, t in triples]
+    splits = {split: np.empty((0, 3), dtype=np.int32) for split in ("valid", "test")}
+    splits["train"] = np.array(sorted(edges), dtype=np.int32)
+    return KnowledgeGraph.from_triples(Triples(entities, relations, splits))
+
+
+@examples(1000)
+@given(odd_names.filter(bool), odd_names.filter(bool), odd_names.filter(bool))
+def test_any_names_of_a_graph_are_found_and_written(head, relation, tail):
+    graph = graph_of((head, relation, tail))
+    for query in (Entity(0)[0], Entity(graph.num_entities - 1)[1]):
+        assert resolve(parse(str(unresolve(query, graph))), graph) == query
+    quoted = [json.dumps(name) for name in (relation, head, tail)]
+    text = f"?X . {quoted[0]}({quoted[1]}, ?X)"
+    assert resolve(parse(text), graph) == Entity(graph.entity_id(head))[0]
+    assert (
+        resolve(parse(f"?X . {quoted[0]}(?X, {quoted[2]})"), graph)
+        == (Entity(graph.entity_id(tail))[1])
+    )
+
+
+@pytest.fixture
+def odd_graph():
+    return graph_of(("a", "likes", "b"), ("b", "~likes", "c"), ("_", "likes", "a"), ("c", "_", "_"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("?X . likes(?X, b)", ["a"]),
+        ("?X . ~likes(b, ?X)", ["a"]),
+        ('?X . "~likes"(b, ?X)', ["c"]),
+        ('?X . ~"~likes"(c, ?X)', ["b"]),
+        ("?X . '~likes'(?X, c)", ["b"]),
+        ("?X . <~likes>(?X, c)", ["b"]),
+        ('?X . likes("_", ?X)', ["a"]),
+        ("?X . likes(?X, a)", ["_"]),
+        ('?X . "_"(c, ?X)', ["_"]),
+        ("SELECT ?x { ?x <likes> <b> }", ["a"]),
+        ("SELECT ?x { <b> <~likes> ?x }", ["c"]),
+        ("SELECT ?x { ?x <~likes> <c> }", ["b"]),
+        ("SELECT ?x { ?x <likes>/^<_> <c> }", []),
+        ("SELECT ?x { <c> <_>/<likes> ?x }", ["a"]),
+    ],
+)
+def test_names_that_look_like_something_else(text, names, odd_graph):
+    found = answers(odd_graph, text)
+    assert [odd_graph.entities[entity] for entity in found] == names
+
+
+def test_a_placeholder_is_bare(odd_graph):
+    assert parse("?X . _(_, ?X)") == Entity("_")["_"]
+    assert parse("?X . '_'('_', ?X)") != Entity("_")["_"]
+    with pytest.raises(InvalidArgument, match="'_' is a name where an id is needed"):
+        answers(odd_graph, "?X . likes(_, ?X)")
+
+
+def test_a_quoted_name_is_never_an_inverse():
+    graph = graph_of(("a", "likes", "b"), ("c", "~hates", "d"))
+    with pytest.raises(UnknownRelation, match=r"no relation '~likes'. Closest: 'likes'"):
+        answers(graph, '?X . "~likes"(b, ?X)')
+    with pytest.raises(UnknownRelation, match=r"no relation 'hates'. Closest: '~hates'"):
+        answers(graph, "?X . hates(?X, c)")
 
 
 @pytest.mark.parametrize(

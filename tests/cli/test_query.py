@@ -1,0 +1,177 @@
+"""betae query: all exact answers, in every format, as they are found."""
+
+import csv
+import inspect
+import io
+import json
+import os
+import subprocess
+import sys
+from typing import get_args
+
+import polars as pl
+import pytest
+
+import betae
+from betae.cli.query import query
+from betae.graph.edges import Edges
+from tests.cli.test_cli import flat, run_main, run_process
+
+CAPITALS = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"
+PAIRS = "?C, ?X . located_in(?C, Europe) & capital(?C, ?X)"
+
+
+@pytest.fixture(scope="module")
+def world():
+    return betae.world()
+
+
+@pytest.fixture(scope="module")
+def folder(world, tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "world"
+    world.save(path)
+    return path
+
+
+@pytest.fixture
+def ask(monkeypatch, capsys):
+    return lambda *arguments: run_main(monkeypatch, capsys, "query", *arguments)
+
+
+def test_a_table(ask, folder, world):
+    code, out, _ = ask(folder, CAPITALS)
+    head, *names, count = out.splitlines()
+    found = [world.entity_label(entity) for entity in betae.answers(world, CAPITALS, "all")]
+    assert not code
+    assert (head, names, count) == ("?X", found, f"{len(found)} answers")
+
+
+def test_columns_are_aligned(ask, folder):
+    _, out, _ = ask(folder, PAIRS)
+    head, *lines, count = out.splitlines()
+    place = head.index("?X")
+    assert len(lines) == int(count.split()[0]) > 40
+    assert all(line[place - 2 : place] == "  " and line[place] != " " for line in lines)
+
+
+def test_a_table_shows_labels_and_names(ask, toy_store):
+    assert ask(toy_store, "?X . parent(?X, cat)")[1].splitlines() == [
+        "?X",
+        "Ann Lee (ann)",
+        "1 answer",
+    ]
+
+
+def test_csv_and_jsonl(ask, folder, world):
+    wanted = list(betae.select(world, PAIRS))
+    _, out, _ = ask(folder, PAIRS, "--format", "csv")
+    assert list(csv.DictReader(io.StringIO(out))) == wanted
+    assert out.splitlines()[0] == "C,C_label,X,X_label"
+    _, out, _ = ask(folder, PAIRS, "--format", "jsonl")
+    assert [json.loads(line) for line in out.splitlines()] == wanted
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_files(ask, folder, world, tmp_path, suffix):
+    path, wanted = tmp_path / f"found.{suffix}", list(betae.select(world, PAIRS))
+    code, out, _ = ask(folder, PAIRS, "--out", path)
+    assert not code
+    assert flat(out) == f"{len(wanted)} answers written to {path}"
+    read = {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}
+    assert read[suffix](path).to_dicts() == wanted
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_which_edges_and_how_many(ask, toy_store):
+    text = "SELECT ?x ?y { ?x <friend> ?y }"
+    assert ask(toy_store, text)[1].splitlines()[-1] == "3 answers"
+    assert ask(toy_store, text, "--edges", "train+valid")[1].splitlines()[-1] == "2 answers"
+    assert ask(toy_store, text, "--edges", "train")[1].splitlines()[-1] == "1 answer"
+    assert ask(toy_store, text, "--limit", "2")[1].splitlines()[-1] == "2 answers"
+    assert ask(toy_store, f"{text} LIMIT 1", "--limit", "2")[1].splitlines()[-1] == "1 answer"
+
+
+def test_a_question_in_a_file(ask, toy_store, write):
+    path = write("question.txt", "# Ann's children\n?X . parent(ann, ?X)  # all of them\n")
+    assert ask(toy_store, path, "--format", "csv")[1].splitlines()[1:] == ["bob,Bob Lee", "cat,Sam"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("?X . in(Norway, ?X)", "write in(?X, Norway), or ~in(Norway, ?X)"),
+        ("?X, ?Y . in(Norway, ?X) & parent(?X, ?Y)", "write in(?X, Norway), or ~in(Norway, ?X)"),
+        ("SELECT ?x { <Norway> <in> ?x }", "Norway is never a head of in, only a tail"),
+        ("?X . parent(bob, ?X) & in(Oslo, ?X)", None),
+    ],
+)
+def test_no_answers(ask, toy_store, text, hint):
+    code, out, err = ask(toy_store, text)
+    assert not code
+    assert out == "no answers\n"
+    assert (hint in err) if hint else not err
+    assert ask(toy_store, text, "--format", "jsonl")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", CAPITALS], "There is no folder nowhere."),
+        (["GRAPH", "France"], "'France' is neither a query nor a file."),
+        (["GRAPH", "?X . capitals(France, ?X)"], "Closest: 'capital'"),
+        (["GRAPH", "?X . capital(France ?X)"], "Expected ','"),
+        (["GRAPH", CAPITALS, "--format", "parquet"], "needs a file: --out answers.parquet"),
+        (["GRAPH", CAPITALS, "--out", "a.tsv"], "must end in .csv, .jsonl or .parquet"),
+        (["GRAPH", CAPITALS, "--out", "a.csv", "--format", "jsonl"], "does not go with --out"),
+        (["GRAPH", CAPITALS, "--out", "no/folder/a.csv"], "no/folder"),
+        (["GRAPH", CAPITALS, "--limit", "0"], "greater than or equal to 1"),
+        (["GRAPH", CAPITALS, "--edges", "valid"], "is not one of 'train', 'train+valid', 'all'"),
+        (["GRAPH", "?X . " + "!" * 3000 + "capital(France, ?X)"], "200 operators deep"),
+    ],
+)
+def test_what_is_wrong(ask, folder, arguments, words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ask(*(folder if argument == "GRAPH" else argument for argument in arguments))
+    assert code == 2
+    assert not out
+    assert words in flat(err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_parentheses(ask, folder):
+    text = "?X . " + "(" * 30_000 + "capital(France, ?X)" + ")" * 30_000
+    assert ask(folder, text)[1].split() == ["?X", "Paris", "1", "answer"]
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl"])
+def test_a_pipe_that_closes_ends_it_silently(folder, form):
+    """There are 200 million rows: they must not be found first."""
+    text = "?X, ?Y, ?Z . !capital(?X, ?Y) & !capital(?Y, ?Z)"
+    command = [sys.executable, "-m", "betae", "query", folder, text, "--format", form]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait(timeout=60)
+
+
+def test_it_is_fast_and_loads_little(folder):
+    seconds = []
+    for _ in range(3):
+        before = os.times()
+        done = run_process("query", folder, CAPITALS)
+        after = os.times()
+        seconds.append(sum(after[2:4]) - sum(before[2:4]))
+    assert done.returncode == 0
+    assert min(seconds) < 1  # 0.6 on an idle machine
+    code = "import sys; from betae.cli import main\ntry: main(sys.argv[1:])\nfinally: print("
+    code += "[n for n in ('torch', 'numba', 'scipy', 'polars', 'rdflib') if n in sys.modules])"
+    command = [sys.executable, "-c", code, "query", folder, CAPITALS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_choices_are_the_library_s():
+    hint = inspect.get_annotations(query, eval_str=True)["edges"].__origin__
+    assert get_args(hint) == get_args(Edges)
