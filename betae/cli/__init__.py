@@ -3,7 +3,7 @@
 Nothing heavy is imported at the top of these modules: `betae --help` must answer at once.
 """
 
-from betae.cli import graphs, learning, questions  # noqa: F401  # each adds its commands
+from betae.cli import graphs, indexes, learning, questions  # noqa: F401  # each adds its commands
 from betae.cli.common import app, main
 
 __all__ = ["app", "main"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from betae.cli.common import AsJson, GraphPath, Overwrite, app, err, existing_folder, out, say
+from betae.cli.common import (
+    AsJson,
+    GraphPath,
+    Overwrite,
+    app,
+    err,
+    existing_folder,
+    out,
+    print_json,
+    say,
+)
 from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -150,7 +159,7 @@ def info(
 
     description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
-        print(json.dumps(asdict(description), ensure_ascii=False, indent=2))
+        print_json(asdict(description), indent=2)
     else:
         out.print(draw_description(description, title=escape(str(graph))))
 
