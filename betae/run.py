@@ -29,6 +29,7 @@ from betae.evaluation.evaluate import evaluate
 from betae.evaluation.results import (
     Evaluation,
     KeptEvaluation,
+    evaluation_file,
     read_evaluations,
     save_evaluation,
 )
@@ -47,6 +48,7 @@ from betae.search.approximate import (
     typical_queries,
 )
 from betae.search.export import export_vectors
+from betae.storage import check_place
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
 from betae.training.loop import INTERRUPTED, Outcome, fit
@@ -143,14 +145,14 @@ class Run:
 
             folder, queries = Path(queries), open_queries(graph, queries, split)
             name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
-        name = name or queries.split
+        name = (name or queries.split) + ("" if method == "embedding" else "-completed")
+        check_place(evaluation_file(self.folder, name))
         with parallel.joined("Evaluate again."):
             if method == "embedding":
                 evaluation = evaluate(
                     self.model(), graph, queries, empty_queries=empty_queries, progress=progress
                 )
             else:
-                name += "-completed"
                 completed = self.completed_graph("train", cache_bytes=EVALUATION_CACHE)
                 models = completed.probabilities.predictors
                 evaluation = evaluate(
@@ -250,6 +252,7 @@ class Run:
         self, kind: Kind | None = None, say: Callable[[str], None] = lambda _: None
     ) -> Index:
         """Build an approximate index of the entities and keep it with the run."""
+        check_place(self._parts.index)
         folder = self.model_folder
         model = load_model(folder)
         queries = typical_queries(model, self.graph)

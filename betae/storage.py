@@ -110,7 +110,8 @@ def explaining_disk_errors(target: Path) -> Iterator[None]:
 
 
 def check_writable(target: Path, overwrite: bool = False) -> None:
-    """Raise StoreError now, before any work, if `target` must not be (over)written."""
+    """Raise StoreError now, before any work, if `target` cannot or must not be (over)written."""
+    check_place(target)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
@@ -121,6 +122,22 @@ def check_writable(target: Path, overwrite: bool = False) -> None:
         raise StoreError(
             f"{target} is not a folder that betae wrote, so it is left alone: move it away first."
         ) from None
+
+
+def check_place(target: Path) -> None:
+    """Raise StoreError now, before any work, if nothing can be written where `target` shall be."""
+    with explaining_disk_errors(target):
+        place = next(folder for folder in target.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=place):
+            pass
+
+
+def check_file(target: Path) -> None:
+    """Raise StoreError now, before any work, if no file can be written to `target`."""
+    if target.is_dir():
+        raise StoreError(f"{target} is a folder. Choose the name of a file.")
+    with explaining_disk_errors(target), tempfile.TemporaryFile(dir=target.parent):
+        pass
 
 
 def _replace(new: Path, target: Path) -> None:
@@ -178,6 +195,8 @@ def read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
         manifest = _load_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{folder} is not a betae {kind}: it has no {MANIFEST}.") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise StoreError(f"{path} is damaged ({error}). Make the {kind} again.") from error
     if manifest["kind"] != kind:
@@ -243,10 +262,15 @@ def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
             array = np.load(folder / name, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise StoreError(f"{folder / name} is damaged: {error}.") from error
+        except OSError as error:
+            raise StoreError(f"{folder / name} cannot be read: {error.strerror}.") from error
         arrays[name.removesuffix(".npy")] = array
     return arrays
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error

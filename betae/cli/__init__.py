@@ -5,6 +5,7 @@ Nothing heavy is imported at the top of these modules: `betae --help` must answe
 
 from betae.cli import (  # noqa: F401  # each adds its commands
     graphs,
+    indexes,
     ingest,
     learning,
     query,

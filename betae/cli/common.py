@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
+import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from betae.errors import BetaeError, StoreError
@@ -22,26 +29,144 @@ app = typer.Typer(
     help="Answer first-order-logic questions over large, incomplete knowledge graphs.",
     epilog="Start with [bold]betae demo[/bold].",
 )
-out, err = Console(), Console(stderr=True)
 
 # Idle OpenMP threads would otherwise spin for the cores that our own threads need. OpenMP reads
 # these when torch is imported, so they must be set before.
 OPENMP = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# ---- what may reach the terminal ----------------------------------------------------------------
+
+# Escape sequences and other control characters, marks that reverse the direction of text, and
+# halves of characters; lines and tabs may stay.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Return text with whatever could command a terminal written out, such as \\x1b."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class PlainConsole(Console):
+    """A console that shows names as they are spelled, whatever a terminal would make of them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render to segments, in which only those of rich's own control the terminal."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+out, err = PlainConsole(), PlainConsole(stderr=True)
+
+
+def say(text: str) -> None:
+    """Print text as it is: no markup, no colours, no wrapping."""
+    out.print(Text(text), highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    err.print("[bold red]Warning:[/bold red]", Text(text), highlight=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print an error to standard error, if that can be written to."""
+    with suppress(OSError):
+        err.print("[bold red]Error:[/bold red]", Text(text), highlight=False, soft_wrap=True)
+
+
+def print_json(content: Any, indent: int | None = None) -> None:
+    """Print plain values as JSON; what the terminal or its encoding does not take is escaped."""
+    is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+    text = json.dumps(content, ensure_ascii=not is_utf8, indent=indent)
+    print(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+# ---- running a command --------------------------------------------------------------------------
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command, that of `sys.argv` by default, and exit.
 
-    An error that the user can act on is printed without a traceback.
+    An error that the user can act on is printed without a traceback; of any other, a line is
+    printed and the traceback goes to a file.
     """
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
+    _admit_any_text()
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BetaeError as error:
-        err.print("[bold red]Error:[/bold red]", Text(str(error)), highlight=False, soft_wrap=True)
+        complain(str(error))
         sys.exit(2)
+    except OSError as error:
+        sys.exit(_end_by_system_error(error))
+    except Exception as error:
+        sys.exit(_end_by_surprise(error))
     sys.exit()
+
+
+def _admit_any_text() -> None:
+    """Spell characters out that the encoding of the output lacks, instead of failing."""
+    plainer = {"…": "...", "█": "#", "–": "-"}
+
+    def spell(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)  # nothing is read from these streams
+        character = error.object[error.start]
+        return plainer.get(character) or ascii(character)[1:-1], error.start + 1
+
+    codecs.register_error("betae", spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="betae")
+
+
+def _end_by_system_error(error: OSError) -> int:
+    """Say which file, or that the output, cannot be read or written; return the exit code."""
+    if error.filename is not None and error.strerror is not None:
+        complain(f"{os.fsdecode(error.filename)}: {error.strerror}.")
+        return 2
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.EBADF, *DISK_FULL):
+        return _end_by_surprise(error)
+    # What betae writes to files says so itself: this was the output.
+    with suppress(OSError, ValueError):  # and Python must not try again when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:  # then the reader has had enough
+        complain(f"The output cannot be written: {error.strerror}.")
+    return 1
+
+
+def _end_by_surprise(error: Exception) -> int:
+    """Write a report of an error that nobody foresaw; return the exit code."""
+    import platform
+    import tempfile
+    import traceback
+
+    from betae import __version__
+
+    what = f"{type(error).__name__}: {error}".rstrip(": ").partition("\n")[0]
+    report = (
+        f"betae {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"
+    )
+    try:
+        number, path = tempfile.mkstemp(prefix="betae-error-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(report)
+        where = f"The full report is in {path}"
+    except OSError as of_report:
+        where = f"The full report could not be written: {of_report}"
+    complain(f"betae has failed, which is a fault of its own ({what}). {where}")
+    return 1
 
 
 @app.callback(invoke_without_command=True)
@@ -53,16 +178,6 @@ def _version(
 
         print(f"betae {__version__}")
         raise typer.Exit
-
-
-def say(text: str) -> None:
-    """Print text as it is: no markup, no colours, no wrapping."""
-    out.print(Text(text), highlight=False, soft_wrap=True)
-
-
-def warn(text: str) -> None:
-    """Print a warning to standard error."""
-    err.print("[bold red]Warning:[/bold red]", Text(text), highlight=False, soft_wrap=True)
 
 
 # ---- arguments of several commands --------------------------------------------------------------

@@ -20,6 +20,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
 from betae.queries.names import resolve
 from betae.queries.syntax import parse
+from betae.storage import check_place
 
 if TYPE_CHECKING:  # torch is imported after the first half has been shown
     from betae.run import Run
@@ -31,6 +32,7 @@ NUM_PREDICTIONS = 16
 
 def run_demo(console: Console, folder: Path) -> None:
     """Describe `world`, answer by traversal, train in `folder` unless that is done, and predict."""
+    check_place(folder / "run")
     graph, query = world(), parse(QUERY)
     console.print(draw_description(describe_graph(graph), title="The bundled graph: world"))
     console.print(f"\n[bold]{QUESTION}?[/bold]\n{QUERY}\n", highlight=False)

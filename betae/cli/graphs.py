@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from betae.cli.common import AsJson, GraphPath, Overwrite, app, err, existing_folder, out, say
+from betae.cli.common import (
+    AsJson,
+    GraphPath,
+    Overwrite,
+    app,
+    err,
+    existing_folder,
+    out,
+    print_json,
+    say,
+)
 from betae.errors import UnresolvedName
 
 if TYPE_CHECKING:
@@ -40,15 +49,9 @@ def info(
 
     description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
     if as_json:
-        _print_json(asdict(description))
+        print_json(asdict(description), indent=2)
     else:
         out.print(draw_description(description, title=escape(str(graph))))
-
-
-def _print_json(data: Any) -> None:
-    """Print JSON with readable letters, and escapes for what a terminal would obey."""
-    text = json.dumps(data, ensure_ascii=False, indent=2)
-    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
 @app.command(epilog="Example:  betae entities graph --search paris")
@@ -62,7 +65,7 @@ def entities(
     opened = KnowledgeGraph.open(graph)
     listed, number = list_entities(opened, search, limit)
     if as_json:
-        _print_json(_as_json(listed))
+        print_json(_as_json(listed), indent=2)
     elif not listed:
         _say_none_found("entity", search, opened.entity_id)
     else:
@@ -82,7 +85,7 @@ def relations(
     opened = KnowledgeGraph.open(graph)
     listed, number = list_relations(opened, search, limit)
     if as_json:
-        _print_json(_as_json(listed))
+        print_json(_as_json(listed), indent=2)
     elif not listed:
         _say_none_found("relation", search, opened.relation_id)
     else:

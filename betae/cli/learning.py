@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,6 +19,7 @@ from betae.cli.common import (
     existing_file,
     existing_folder,
     out,
+    print_json,
     say,
     warn,
 )
@@ -142,7 +142,7 @@ def inspect(
     is_run = (checkpoint / "config.json").is_file()
     model = describe_model(Run.open(checkpoint).model_folder if is_run else checkpoint)
     if as_json:
-        print(json.dumps(asdict(model), indent=2))
+        print_json(asdict(model), indent=2)
     else:
         out.print(draw_model(model))
 
@@ -195,7 +195,7 @@ def evaluate(
             )
         if is_writer:
             if as_json:
-                print(json.dumps(evaluation.to_json()))
+                print_json(evaluation.to_json())
             else:
                 out.print(draw_summary(evaluation))
                 for kind, average in evaluation.averages.items():

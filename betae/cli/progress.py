@@ -1,8 +1,12 @@
-"""What a person sees of long work: live lines; of training also TensorBoard, if installed."""
+"""What a person sees of long work: live lines; of training also TensorBoard, if installed.
+
+Where there is no terminal, training prints a line now and then, and other work prints nothing.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +17,25 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 if TYPE_CHECKING:
     from betae.training.config import TrainConfig
+
+
+WORDS = TextColumn("{task.description}", markup=False)  # brackets may belong to a name
+SECONDS_BETWEEN_LINES = 10.0  # at least, without a terminal; a validation is always told
+
+
+def _bars(console: Console, *columns: ProgressColumn, is_shown: bool = True) -> Progress:
+    """Return bars that vanish at the end; without a terminal nothing is drawn."""
+    is_shown = is_shown and console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=not is_shown)
 
 
 @contextmanager
@@ -27,8 +43,8 @@ def showing_counts(
     console: Console, counts: Mapping[str, int]
 ) -> Iterator[Callable[[str, int], None]]:
     """Show a bar for each name with its count; yield what tells how many are done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    columns = (WORDS, BarColumn(), MofNCompleteColumn())
+    with _bars(console, *columns) as bars:
         tasks = {name: bars.add_task(name, total=wanted) for name, wanted in counts.items()}
         yield lambda name, done: bars.update(tasks[name], completed=done)
 
@@ -38,8 +54,8 @@ def showing_work(
     console: Console, is_shown: bool, first: str = "reading the queries"
 ) -> Iterator[Callable[[str, int, int], None]]:
     """Show one bar; yield what tells the work at hand, how much is done and how much there is."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
+    columns = (WORDS, BarColumn(), TimeRemainingColumn())
+    with _bars(console, *columns, is_shown=is_shown) as bars:
         task = bars.add_task(first, total=None)
         yield lambda what, done, total: bars.update(
             task, description=what, completed=done, total=total
@@ -49,11 +65,14 @@ def showing_work(
 class Reporter:
     """Shows the lines of the metrics as `train` reports them; only process 0 is shown."""
 
-    def __init__(self, bars: Progress, run: Path, config: TrainConfig, minutes: float | None):
+    def __init__(
+        self, bars: Progress, run: Path, config: TrainConfig, minutes: float | None, is_shown: bool
+    ):
         self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
         self.board: Any | None = None
-        self.is_shown = not bars.disable
+        self.is_shown = is_shown
         self.what, self.mrr = "", "-"  # what is being trained, and its last validation
+        self.last_line = 0.0  # when one was printed without a terminal
         self.task = bars.add_task("starting", total=1.0)
 
     def __call__(self, line: dict[str, Any]) -> None:
@@ -71,17 +90,25 @@ class Reporter:
                     self.board.add_scalar(("predictor/" if beside else "") + name, value, step)
         if "mrr" in line:
             self.mrr = f"{line['mrr']:.1f}"
+            self._print(f"{what}step {step:,}  validation MRR {self.mrr} %")
             return
         minutes = self.minutes and self.minutes / (2 if self.config.predictor else 1)
         by_time = line["seconds"] / (60 * minutes) if minutes else 0.0
-        done = max(step / config.steps, by_time)
+        done = min(max(step / config.steps, by_time), 1.0)
         left = line["seconds"] * (1 - done) / done / 60
-        self.bars.update(
-            self.task,
-            completed=min(done, 1.0),
-            description=f"{what}step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
-            f"{line['queries_per_second']:,.0f} queries/s  {left:.1f} min left",
+        text = (
+            f"{what}step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
+            f"{line['queries_per_second']:,.0f} queries/s  {left:.1f} min left"
         )
+        self.bars.update(self.task, completed=done, description=text)
+        if time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        """Print a line where there is no terminal to keep one up to date on."""
+        if self.is_shown and self.bars.disable:
+            self.last_line = time.monotonic()
+            self.bars.console.print(Text(text), highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -89,10 +116,10 @@ def showing_progress(
     console: Console, run: Path, config: TrainConfig, minutes: float | None = None
 ) -> Iterator[Reporter]:
     """Yield a reporter whose live line disappears when training ends."""
-    columns = (BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (BarColumn(bar_width=20), WORDS, TimeElapsedColumn())
     is_shown = int(os.environ.get("RANK", "0")) == 0
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bars:
-        reporter = Reporter(bars, run, config, minutes)
+    with _bars(console, *columns, is_shown=is_shown) as bars:
+        reporter = Reporter(bars, run, config, minutes, is_shown)
         yield reporter
     if reporter.board is not None:
         reporter.board.close()

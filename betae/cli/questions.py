@@ -1,20 +1,30 @@
-"""Questions: demo, answer, index."""
+"""Questions: demo, answer, complete."""
 
 from __future__ import annotations
 
 import csv
-import json
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
 
-from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, out, say, warn
-from betae.errors import InvalidArgument, QueryError, UnresolvedName
+from betae.cli.common import (
+    MovedGraph,
+    RunPath,
+    app,
+    complain,
+    err,
+    out,
+    print_json,
+    printable,
+    say,
+    warn,
+)
+from betae.errors import BetaeError, InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
@@ -74,15 +84,19 @@ def answer(
     edges: KnownEdges = "all",
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
     form: Annotated[
-        Literal["table", "jsonl", "csv"], typer.Option("--format", help="How to print them.")
-    ] = "table",
+        Literal["table", "jsonl", "csv"] | None,
+        typer.Option("--format", help="How to print them.", show_default="table"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
     graph: MovedGraph = None,
     use_index: Annotated[
         bool, typer.Option("--index", help="By embedding: search the index of betae index build.")
     ] = False,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, how probable, and why."""
-    lines = _read_questions(question, queries)
+    if as_json and form not in (None, "jsonl"):
+        raise InvalidArgument(f"Give --json or --format {form}, not both.")
+    questions = _read_questions(question, queries)
     from betae.run import Run  # not before the questions can be read: it imports torch
 
     with err.status("Opening the run") as status:
@@ -90,17 +104,29 @@ def answer(
             edges, method=method, use_index=use_index, union=union, say=status.update
         )
     _warn_of_method(answerer.ranker.method, method, use_index, explain)
+    _answer_all(
+        questions,
+        lambda text: answerer.answer(text, k, status=only, threshold=threshold, explain=explain),
+        _Printer("jsonl" if as_json else form or "table", explain),
+    )
 
-    def results() -> Iterator[Answers]:
-        for place, line in lines:
-            try:
-                yield answerer.answer(line, k, status=only, threshold=threshold, explain=explain)
-            except (InvalidArgument, QueryError, UnresolvedName) as error:
-                if not place:
-                    raise
-                raise InvalidArgument(f"{place}: {error}") from error
 
-    _print_answers(results(), form)
+def _answer_all(
+    questions: Sequence[_Question], answer: Callable[[str | Query], Answers], printer: _Printer
+) -> None:
+    """Answer and print questions; those of a file that cannot be answered do not stop the rest."""
+    num_bad = 0
+    for question in questions:
+        try:
+            printer.answers(question, answer(question.text))
+        except (InvalidArgument, QueryError, UnresolvedName) as error:
+            if not question.line:
+                raise
+            num_bad += 1
+            printer.error(question, error)
+    if num_bad:
+        complain(f"{num_bad:,} of {len(questions):,} questions could not be answered.")
+        raise typer.Exit(2)
 
 
 def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) -> None:
@@ -114,50 +140,80 @@ def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) ->
         warn("--explain needs the completed graph: leave out --method embedding and --index.")
 
 
-def _read_questions(question: str | None, file: str | None) -> list[tuple[str, str | Query]]:
-    """Return the one question, or those of a file, each with its place in the file."""
+@dataclass(frozen=True)
+class _Question:
+    """A question, and where it stands if it is one of many."""
+
+    text: str | Query
+    file: str = ""
+    line: int = 0  # from 1; 0 if it stands alone
+
+
+def _read_questions(question: str | None, file: str | None) -> list[_Question]:
+    """Return the one question, or those of a file."""
     from betae.queries.read import read_query_or_file
 
     if question is None and file is None:
         raise InvalidArgument("Give a question, or --queries with a file of them.")
     if question is not None and file is not None:
         raise InvalidArgument("Give a question or --queries, not both.")
-    return [("", read_query_or_file(question))] if question else [*_read_lines(file or "")]
+    return [_Question(read_query_or_file(question))] if question else _read_lines(file or "")
 
 
-def _print_answers(results: Iterable[Answers], form: str) -> None:
-    """Print each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
-    from betae.cli.show import draw_answers
-
-    writer = csv.writer(sys.stdout)
-    if form == "csv":
-        writer.writerow(CSV_COLUMNS)
-    for result in results:
-        if form == "jsonl":
-            print(json.dumps(result.to_json(), ensure_ascii=False))
-        elif form == "csv":
-            for answer in result:
-                cells = [getattr(answer, column) for column in CSV_COLUMNS[1:]]
-                writer.writerow([result.query, *cells])
-        else:
-            out.print(Text(result.query), soft_wrap=True)
-            out.print(draw_answers(result))
-
-
-def _read_lines(source: str) -> list[tuple[str, str]]:
-    """Read the questions in a file, or in standard input, each with its place.
+def _read_lines(source: str) -> list[_Question]:
+    """Read the questions in a file, or in standard input.
 
     Empty lines and those that begin with # are skipped.
     """
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{source} cannot be read: {error}.") from error
     return [
-        (f"{source}, line {number}", line)
-        for number, line in enumerate(text.splitlines(), 1)
+        _Question(line, source, number)
+        for number, line in enumerate(text.split("\n"), 1)
         if line.strip() and not line.startswith("#")
     ]
+
+
+class _Printer:
+    """Prints each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
+
+    def __init__(self, form: str, explain: bool):
+        self.form, self.explain = form, explain
+        self.csv = csv.writer(sys.stdout)
+        if form == "csv":
+            self.csv.writerow([*CSV_COLUMNS, *(["why"] if explain else [])])
+
+    def answers(self, question: _Question, found: Answers) -> None:
+        """Print the answers of a question."""
+        from betae.cli.show import draw_answers, shown_derivation
+
+        if self.form == "jsonl":
+            print_json({**self._place(question), **found.to_json()})
+        elif self.form == "csv":
+            for answer in found:
+                cells = [found.query, *(getattr(answer, column) for column in CSV_COLUMNS[1:])]
+                if self.explain:
+                    cells.append(shown_derivation(answer.why) if answer.why else "")
+                self.csv.writerow(map(_cell, cells))
+        else:
+            out.print(Text(found.query), soft_wrap=True)
+            out.print(draw_answers(found))
+
+    def error(self, question: _Question, error: BetaeError) -> None:
+        """Say what is wrong with a question, and where it stands."""
+        if self.form == "jsonl":
+            print_json({**self._place(question), "error": str(error)})
+        complain(f"{question.file}, line {question.line}: {error}")
+
+    def _place(self, question: _Question) -> dict[str, object]:
+        return {"line": question.line, "text": question.text} if question.line else {}
+
+
+def _cell(value: object) -> object:
+    """Return what a file gets as it is; on a terminal, names must not command it."""
+    return printable(value) if isinstance(value, str) and sys.stdout.isatty() else value
 
 
 @app.command(
@@ -186,9 +242,11 @@ def complete(
 ) -> None:
     """List the edges that the graph most probably lacks, and what speaks for each."""
     from betae.answering.edge_files import check_format, write_edges
+    from betae.storage import check_file
 
     if target is not None:
         check_format(target)
+        check_file(target)
 
     from betae.cli.progress import showing_work
     from betae.cli.show import draw_edges
@@ -208,78 +266,3 @@ def complete(
     else:
         write_edges(found, target)
         say(f"{len(found):,} missing edges written to {target}")
-
-
-index_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Search the entities of a run approximately but faster, or in a vector database.",
-)
-app.add_typer(index_app, name="index")
-
-
-def _warn_of_recall(kind: str, recall: float) -> None:
-    from betae.search.approximate import GOOD_RECALL
-
-    if recall < GOOD_RECALL:
-        warn(
-            f"{kind} finds only {recall:.1%} of the 10 nearest entities, less than "
-            f"{GOOD_RECALL:.0%}: search exactly, or choose another --kind."
-        )
-
-
-@index_app.command("build", epilog="Example:  betae index build run")
-def build_index(
-    run: RunPath,
-    kind: Annotated[
-        Literal["ivf", "hnsw", "lsh"] | None,
-        typer.Option(help="ivf or lsh for BetaE, hnsw or lsh for the others."),
-    ] = None,
-    graph: MovedGraph = None,
-) -> None:
-    """Build an approximate index of the entities, for `betae answer --index`."""
-    from betae.run import Run
-
-    with err.status("Opening the run") as status:
-        index = Run.open(run, graph).build_index(kind, status.update)
-    say(f"{index.kind}: recall@10 {index.recall:.3f} against exact search")
-    say(f"written to {run}: betae answer --index")
-    _warn_of_recall(index.kind, index.recall)
-
-
-@index_app.command("bench", epilog="Example:  betae index bench run --json")
-def bench_index(
-    run: RunPath,
-    graph: MovedGraph = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure each kind of index on the run: recall@10 and speed against exact search."""
-    from betae.cli.show import draw_speeds
-    from betae.run import Run
-
-    with err.status("Opening the run") as status:
-        speeds = Run.open(run, graph).bench_indexes(status.update)
-    if as_json:
-        print(json.dumps([asdict(speed) for speed in speeds]))
-    else:
-        out.print(draw_speeds(speeds))
-    for speed in speeds:
-        _warn_of_recall(speed.name, speed.recall)
-
-
-@index_app.command(
-    "export",
-    epilog="Examples:\n\n  betae index export run entities.parquet\n\n"
-    "  betae index export run entities.npy",
-)
-def export_index(
-    run: RunPath,
-    file: Annotated[Path, typer.Argument(help="File to write: .parquet or .npy.")],
-    graph: MovedGraph = None,
-) -> None:
-    """Write the search vectors of all entities, for a vector database."""
-    from betae.run import Run
-
-    model, width = Run.open(run, graph).export_vectors(file)
-    say(f"{model.num_entities:,} vectors of {width} numbers written to {file}")
-    say(f"nearest by {model.metric}: see docs/answers.md")

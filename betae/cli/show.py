@@ -240,6 +240,15 @@ def _draw_step(title: str, step: Step) -> Tree:
     return tree
 
 
+def shown_derivation(step: Step) -> str:
+    """Return how an answer is derived in one line, from the answer back."""
+    below = [shown_derivation(source) for source in step.sources]
+    if step.status == "and":
+        return "; ".join(below)
+    chance = "" if step.status == "known" else f" {shown_chance(step)}"
+    return "; ".join([f"{step.text} ({step.status}{chance})", *below])
+
+
 def draw_answers(answers: Answers) -> RenderableType:
     """Lay out answers, with the tree of each if they were explained."""
     table = Table(box=None, padding=(0, 2))

@@ -6,15 +6,12 @@ tabs; relation 2i is a relation and 2i + 1 its inverse), `id2ent.pkl` and `id2re
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from betae.datasets.pickles import read_pickle
 from betae.errors import TripleError
 from betae.graph.columns import COLUMNS
 from betae.graph.delimited import line_of_row
@@ -23,37 +20,6 @@ from betae.graph.formats import read_labels, read_table
 from betae.graph.triples import Triples
 
 ENTITIES, RELATIONS = "id2ent.pkl", "id2rel.pkl"
-ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("builtins", "set"): set,
-    ("builtins", "dict"): dict,
-    ("builtins", "tuple"): tuple,
-    ("builtins", "int"): int,
-    ("builtins", "str"): str,
-    ("collections", "defaultdict"): defaultdict,
-}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Admit containers, ints and strings: a pickle cannot run code through it."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        module = "builtins" if module == "__builtin__" else module  # as Python 2 wrote it
-        if (module, name) not in ADMITTED:
-            raise pickle.UnpicklingError(f"it holds a {module}.{name}, which is not plain data")
-        return ADMITTED[module, name]
-
-
-def read_pickle(path: Path) -> Any:
-    """Read a pickle of plain containers, ints and strings; refuse anything else."""
-    try:
-        with path.open("rb") as file:
-            return _PlainUnpickler(file).load()
-    except FileNotFoundError:
-        raise TripleError("there is no such file.", path) from None
-    except OSError as error:
-        raise TripleError(f"it cannot be read: {error.strerror or error}.", path) from error
-    except Exception as error:  # bytes that are no pickle can raise anything
-        raise TripleError(f"not a valid pickle of plain data: {error}.", path) from error
 
 
 def is_release(folder: Path) -> bool:
@@ -82,7 +48,15 @@ def _names(path: Path) -> list[str]:
         or not all(isinstance(name, str) for name in table.values())
     ):
         raise TripleError("a dictionary of the ids 0, 1, 2, … to names is expected.", path)
-    return [table[index] for index in range(len(table))]
+    names = [table[index] for index in range(len(table))]
+    ids: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise TripleError(f"{name!r}, the name of {index}, cannot be written as UTF-8.", path)
+        if name in ids:
+            raise TripleError(f"{name!r} is the name of both {ids[name]} and {index}.", path)
+        ids[name] = index
+    return names
 
 
 def _undirected(directed: list[str], path: Path) -> list[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from betae.checks import check_choice
-from betae.datasets.release import read_pickle
-from betae.errors import InvalidArgument, TripleError
+from betae.datasets.pickles import read_pickle, shortened, shown
+from betae.errors import BetaeError, InvalidArgument, StoreError, TripleError
 from betae.exact.answers import answers_of_structure
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
@@ -25,7 +25,7 @@ from betae.graph.ragged import Ragged
 from betae.queries.ast import Query
 from betae.queries.structures import from_tuple, name_of, structure_of, to_tuple
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.storage import write_manifest, writing_folder
+from betae.storage import MANIFEST, write_manifest, writing_folder
 
 FORMAT_VERSION = 1
 NOT_AN_ID = -(2**62)
@@ -54,16 +54,19 @@ def read_release_queries(
         structure = _read_structure(key, file)
         name = name_of(structure)
         if name in blocks:
-            raise TripleError(f"it holds {name} twice, once under the key {key!r}.", file)
-        queries, symbols = _read_symbols(key, unordered, name, graph, file)
+            raise TripleError(
+                f"it holds {shortened(name)} twice, once under the key {shown(key)}.", file
+            )
+        told = shortened(name)
+        queries, symbols = _read_symbols(key, unordered, told, graph, file)
         if easy is None:
             smaller = graph.adjacency(SET_EDGES[split][0])
             easy_answers = answers_of_structure(smaller, structure, symbols)
         else:
-            easy_answers = _read_answers(easy, queries, name, graph.num_entities, easy_file)
+            easy_answers = _read_answers(easy, queries, told, graph.num_entities, easy_file)
         hard_answers = Ragged.from_rows([()] * len(queries))
         if hard is not None:
-            hard_answers = _read_answers(hard, queries, name, graph.num_entities, hard_file)
+            hard_answers = _read_answers(hard, queries, told, graph.num_entities, hard_file)
         blocks[name] = QueryBlock(structure, symbols, easy_answers, hard_answers)
     origin = {
         "source": f"release, {folder.name}",
@@ -89,8 +92,8 @@ def _read_structure(key: Any, file: Path) -> Query:
         if not all(letter in ("e", "r", "u", "n") for letter in letters):
             raise InvalidArgument("The letters of a structure are e, r, u and n.")
         return from_tuple(key)
-    except (InvalidArgument, RecursionError) as error:
-        message = f"the key {key!r} is not the structure of a query, such as ('e', ('r',))."
+    except (BetaeError, RecursionError) as error:
+        message = f"the key {shown(key)} is not the structure of a query, such as ('e', ('r',))."
         raise TripleError(message, file) from error
 
 
@@ -105,8 +108,8 @@ def _read_symbols(
     for query in queries:
         if not _collect_leaves(key, query, leaves):
             raise TripleError(
-                f"{name}: the query {query!r} does not have the structure {key!r}, under which it "
-                "is filed.",
+                f"{name}: the query {shown(query)} does not have the structure {shown(key)}, under "
+                "which it is filed.",
                 file,
             )
     letters: list[str] = []
@@ -122,10 +125,10 @@ def _read_symbols(
     is_outside = (numbers < np.array(lowest)) | (numbers > np.array(highest))
     if is_outside.any():
         row, column = np.argwhere(is_outside)[0].tolist()
+        value = shown(leaves[row * len(letters) + column])
         raise TripleError(
-            f"{name}: the query {queries[row]!r} has {leaves[row * len(letters) + column]!r} for "
-            f"{kinds[column]}: a whole number from {lowest[column]} to {highest[column]} is "
-            f"expected. {OTHER_GRAPH}",
+            f"{name}: the query {shown(queries[row])} has {value} for {kinds[column]}: a whole "
+            f"number from {lowest[column]} to {highest[column]} is expected. {OTHER_GRAPH}",
             file,
         )
     order = np.lexsort(numbers.T[::-1])
@@ -143,7 +146,7 @@ def _read_answers(
         row = stored.get(query)
         if not isinstance(row, set):
             found = "none" if row is None else type(row).__name__
-            message = f"a set of answers to the query {query!r} is expected, found {found}."
+            message = f"a set of answers to the query {shown(query)} is expected, found {found}."
             raise TripleError(f"{name}: {message}", file)
         rows.append(row)
     leaves = list(chain.from_iterable(rows))
@@ -154,8 +157,9 @@ def _read_answers(
     if is_outside.any():
         place = int(is_outside.argmax())
         raise TripleError(
-            f"{name}: the query {queries[owners[place]]!r} has the answer {leaves[place]!r}: a "
-            f"whole number from 0 to {num_entities - 1} is expected. {OTHER_GRAPH}",
+            f"{name}: the query {shown(queries[owners[place]])} has the answer "
+            f"{shown(leaves[place])}: a whole number from 0 to {num_entities - 1} is expected. "
+            + OTHER_GRAPH,
             file,
         )
     numbers = np.sort(owners * num_entities + numbers) - owners * num_entities
@@ -194,6 +198,8 @@ def open_queries(graph: KnowledgeGraph, folder: Path | str, split: str = "test")
     check_choice("split", split, SET_EDGES)
     if (folder / f"{split}-queries.pkl").is_file():
         return read_release_queries(graph, folder, split)
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"{folder} is not a query set: it has no {split}-queries.pkl either.")
     queries = QuerySet.open(folder)
     queries.check_graph(graph)
     return queries

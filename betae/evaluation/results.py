@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from betae.errors import StoreError
-from betae.storage import writing_file
+from betae.storage import explaining_disk_errors, writing_file
 
 EVALUATIONS = "evaluations"  # the folder inside a run
 
@@ -171,13 +171,18 @@ class KeptEvaluation:
 
 def save_evaluation(evaluation: Evaluation, run: Path | str, name: str) -> Path:
     """Write an evaluation into its run, under the name of the query set."""
-    run = Path(run)
-    (run / EVALUATIONS).mkdir(exist_ok=True)
-    path = run / EVALUATIONS / f"{name}.json"
-    content = KeptEvaluation(run.resolve().name, name, evaluation).to_json()
+    path = evaluation_file(run, name)
+    with explaining_disk_errors(path):
+        path.parent.mkdir(exist_ok=True)
+    content = KeptEvaluation(Path(run).resolve().name, name, evaluation).to_json()
     with writing_file(path) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
     return path
+
+
+def evaluation_file(run: Path | str, name: str) -> Path:
+    """Return where an evaluation of a run is kept."""
+    return Path(run) / EVALUATIONS / f"{name}.json"
 
 
 def read_evaluations(run: Path | str) -> list[KeptEvaluation]:

@@ -161,7 +161,7 @@ class QuerySet:
         manifest = read_manifest(folder, "query set", FORMAT_VERSION)
         check_parts(folder, manifest)
         try:
-            frame = pl.read_parquet(folder / QUERIES).select(
+            frame = pl.read_parquet(folder / QUERIES, glob=False).select(
                 pl.col("structure").cast(pl.String),
                 pl.col("symbols", "easy", "hard").cast(pl.List(pl.Int32)),
             )

@@ -11,7 +11,7 @@ from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.search.nearest import float32_array
-from betae.storage import writing_file
+from betae.storage import check_file, writing_file
 
 
 def export_vectors(
@@ -24,6 +24,7 @@ def export_vectors(
     """
     if path.suffix not in (".parquet", ".npy"):
         raise InvalidArgument(f"{path} is neither .parquet nor .npy.")
+    check_file(path)
     vectors = float32_array(model.entity_vectors(table))
     width = int(vectors.shape[1])
     with writing_file(path) as partial:

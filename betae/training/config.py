@@ -99,6 +99,8 @@ def read_recipe(path: Path | str) -> TrainConfig:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError):
         raise InvalidArgument(f"There is no recipe {path}.") from None
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}.") from error
     try:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from betae import parallel
@@ -15,6 +17,7 @@ from betae.evaluation.ranks import mean
 from betae.graph.graph import KnowledgeGraph
 from betae.models.store import check_finite
 from betae.querysets.query_set import QuerySet
+from betae.storage import check_place
 from betae.training.batches import Batch, EmptyQueries, prepare_batches
 from betae.training.checkpoint import Checkpoint, Progress
 from betae.training.clock import Clock, Window
@@ -59,22 +62,27 @@ def fit(
     if minutes is not None:
         check_positive("minutes", minutes)
     with interruptible() as is_interrupted, parallel.joined(RESUME):
+        _check_folder(run.path, resume)
         learner = make_learner(graph, config)
         streams = open_streams(graph, queries, config)
         empty = EmptyQueries(graph, config) if config.empty else None
         valid = validation_queries(valid, learner.model, graph, config)
         learner.model.require(stream.structure for stream in streams.values())
         learner.model.require(block.structure for block in (valid.blocks if valid else {}).values())
-        progress = _start(run, resume, learner, graph)
+        progress = _resume(run, learner, graph) if resume else Progress()
         for name, position in progress.positions.items():
             streams[name].go_to(position)
+        journal = _Journal(run, learner, progress, graph.fingerprint, report)
         if _is_stuck(progress, config):
+            journal.begin(graph)
             why = _why(config, is_stuck=True)
         else:
-            journal = _Journal(run, learner, progress, graph.fingerprint, report)
             batches = prepare_batches(progress.step, streams, config, graph.num_entities, empty)
             with closing(batches):
-                why = _train(learner, batches, valid, journal, minutes, is_interrupted)
+                first = [*islice(batches, 1)]  # raises if there are no such queries
+                journal.begin(graph)
+                rest = chain(first, batches)
+                why = _train(learner, rest, valid, journal, minutes, is_interrupted)
         frequency = None if valid is None else frequency_mrr(graph, valid)
     return Outcome(
         progress.step, progress.seconds, progress.best_mrr, progress.best_step, frequency, why
@@ -151,6 +159,16 @@ class _Journal:
         self.graph_fingerprint, self.report = graph_fingerprint, report
         self.is_writer = parallel.process_number() == 0
 
+    def begin(self, graph: KnowledgeGraph) -> None:
+        """Write what the run is, and drop the metrics of steps that will be taken again."""
+        if not self.is_writer:
+            return
+        if not self.progress.step:
+            self.run.save_config(self.learner.config)
+        if not self.progress.step or graph.folder is not None:
+            self.run.save_graph_place(graph)
+        self.run.cut_metrics(self.progress.step)
+
     def say(self, figures: dict[str, float]) -> None:
         """Add a line to the metrics."""
         if self.is_writer:
@@ -193,27 +211,23 @@ class _Journal:
             ) from error
 
 
-def _start(run: RunFolder, resume: bool, learner: Learner, graph: KnowledgeGraph) -> Progress:
-    """Begin a run in an empty folder, or resume the one that is there."""
-    path, is_writer = run.path, parallel.process_number() == 0
+def _check_folder(path: Path, resume: bool) -> None:
+    """Raise before any work unless a run can begin, or be resumed, in a folder."""
+    check_place(path / "config.json")
     if path.exists() and not path.is_dir():
         raise InvalidArgument(f"{path} is a file. Choose a folder for the run.")
     is_there = path.exists() and any(path.iterdir())
     parallel.wait_for_all()  # before anyone writes there
     if is_there and not resume:
         raise InvalidArgument(f"{path} is not empty. Choose another folder, or --resume it.")
-    if is_there:
+
+
+def _resume(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> Progress:
+    """Take up the run that is in the folder; one without a checkpoint begins anew."""
+    if run.path.exists() and any(run.path.iterdir()):
         run.check_same_config(learner.config)
-    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint) if resume else None
+    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint)
     if checkpoint is None:
-        if is_writer:
-            run.save_config(learner.config)
-            run.save_graph_place(graph)
-            run.cut_metrics(0)
         return Progress()
     learner.restore(checkpoint.tensors)
-    if is_writer:
-        run.cut_metrics(checkpoint.progress.step)
-        if graph.folder is not None:
-            run.save_graph_place(graph)
     return checkpoint.progress

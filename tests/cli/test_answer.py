@@ -10,6 +10,7 @@ import pytest
 
 from betae import KnowledgeGraph, Triples
 from betae.answering.results import STATUSES, shown_chance
+from betae.cli.show import shown_derivation
 from betae.run import METHODS, Run
 from tests.answering.helpers import save_run, strict
 from tests.cli.test_cli import flat, run, run_main
@@ -296,12 +297,62 @@ def test_what_is_no_run(tmp_path, monkeypatch, capsys):
     assert "is not a run" in flat(error)
 
 
+BAD_LINES = f"""\
+# a comment, and an empty line
+
+?X . r0(nobody, ?X)
+{QUESTION}
+?X . r0(e1, ?X
+{OTHER}\x0bnot a line of its own
+{OTHER}
+"""
+
+
 @pytest.mark.parametrize("form", ["csv", "table", "jsonl"])
-def test_a_bad_line_among_good_ones_is_named(made, write, form):
-    file = write("questions.txt", f"{QUESTION}\n?X . r0(nobody, ?X)\n")
-    result = run("answer", made, "--queries", file, "--format", form)
-    assert result.exit_code == 1  # of the runner: betae's own error comes as the exception
-    assert "nobody" in str(result.exception)
+def test_a_bad_line_is_named_and_the_rest_is_answered(made, write, monkeypatch, capsys, form):
+    file = write("questions.txt", BAD_LINES)
+    arguments = ["answer", made, "--queries", file, "--format", form, "-k", 3]
+    code, text, error = run_main(monkeypatch, capsys, *arguments)
+    assert code == 2
+    for line, words in ((3, "no entity 'nobody'"), (5, "Expected"), (6, "")):
+        assert f"Error: {file}, line {line}: " in flat(error)
+        assert words in error
+    assert "line 4" not in error
+    assert flat(error).endswith("Error: 3 of 5 questions could not be answered.")
+    if form == "table":
+        assert text.count("expected") == 2
+    elif form == "csv":
+        assert len(list(csv.DictReader(io.StringIO(text)))) == 6
+    else:
+        told = json_lines(text)
+        assert [row["line"] for row in told] == [3, 4, 5, 6, 7]
+        assert [row["text"] for row in told] == BAD_LINES.split("\n")[2:-1]
+        assert ["error" in row for row in told] == [True, False, True, True, False]
+        assert [len(row.get("answers", [])) for row in told] == [0, 3, 0, 0, 3]
+
+
+def test_a_file_that_begins_with_a_byte_order_mark(made, write):
+    file = write("questions.txt", f"\ufeff{QUESTION}\n")
+    (told,) = json_lines(answer(made, "--queries", file, "--json"))
+    assert (told["line"], told["text"]) == (1, QUESTION)
+
+
+def test_json_is_short_for_jsonl(made):
+    expected = answer(made, QUESTION, "--format", "jsonl")
+    assert answer(made, QUESTION, "--json") == expected
+    assert answer(made, QUESTION, "--json", "--format", "jsonl") == expected
+    assert "--json or --format csv" in str(
+        run("answer", made, QUESTION, "--json", "--format", "csv").exception
+    )
+
+
+def test_derivations_in_csv(made):
+    text = answer(made, OTHER, "-k", 2, "--explain", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    found = Run.open(made).answerer().answer(OTHER, 2, explain=True)
+    assert [row["why"] for row in rows] == [shown_derivation(each.why) for each in found]
+    assert rows[0]["why"] == "e2 r1 e8 (known); e8 is not among r0(e1, ?X) (not >99%)"
+    assert rows[1]["why"].startswith(f"e2 r1 {found[1].label} (missing ")
 
 
 def test_help():

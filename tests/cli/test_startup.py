@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from betae.answering.results import Method, Status
-from betae.cli import common, graphs, ingest, learning, questions
+from betae.cli import common, graphs, indexes, ingest, learning, questions
 from betae.graph.edges import SPLITS, Edges
 from betae.models.execute import UnionForm
 from betae.run import Run
@@ -139,7 +139,7 @@ def test_idle_threads_sleep(betae):
         (questions.answer, "method", get_args(Method)),
         (questions.answer, "edges", get_args(Edges)),
         (questions.complete, "edges", get_args(Edges)),
-        (questions.build_index, "kind", get_args(Kind)),
+        (indexes.build_index, "kind", get_args(Kind)),
         (graphs.sample, "split", SPLITS),
         (ingest.export, "split", (*SPLITS, "all")),
         (learning.evaluate, "split", SPLITS[1:]),

@@ -1,5 +1,6 @@
 """`betae train` from the command line, and what the run is good for: warnings and predictors."""
 
+import io
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from betae import KnowledgeGraph, Triples, sample_queries
-from betae.cli.progress import showing_progress
+from betae.cli.progress import showing_counts, showing_progress, showing_work
 from betae.run import Run
 from betae.training.config import read_recipe
 from tests.cli.test_cli import flat, run, run_main
@@ -206,7 +207,8 @@ def test_the_live_line_says_which_part_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr("betae.cli.progress._tensorboard", lambda _: None)
     config = small_config(steps=40, predictor={"model": {"name": "complex"}, "steps": 80})
     figures = {"seconds": 60.0, "loss": 1.5, "queries_per_second": 1000.0}
-    with showing_progress(Console(quiet=True), tmp_path, config, minutes=8) as report:
+    console = Console(quiet=True, force_terminal=True)
+    with showing_progress(console, tmp_path, config, minutes=8) as report:
         seen = []
         for line in ({"step": 20}, {"step": 8, "predictor": True}):
             report({**line, **figures})
@@ -221,3 +223,49 @@ def test_the_live_line_says_which_part_is_trained(tmp_path, monkeypatch):
         "predictor, step 8  loss 1.500  MRR - %  1,000 queries/s  3.0 min left",
         pytest.approx(0.25),  # not 8 / 80
     )
+
+
+def test_without_a_terminal_lines_are_printed_now_and_then(tmp_path, monkeypatch):
+    """No bar, no escape codes, no blank lines; a validation is told at once."""
+    monkeypatch.setattr("betae.cli.progress._tensorboard", lambda _: None)
+    now = iter([100.0, 100.0, 105.0, 105.0, 109.0, 116.0, 116.0])
+    monkeypatch.setattr("betae.cli.progress.time.monotonic", lambda: next(now))
+    file, figures = io.StringIO(), {"loss": 1.5, "queries_per_second": 1000.0}
+    with showing_progress(Console(file=file), tmp_path, small_config(steps=400)) as report:
+        report({"step": 50, "seconds": 60.0, **figures})  # at 100 seconds
+        report({"step": 100, "seconds": 60.0, "mrr": 12.34, "1p": 12.34})  # at 105
+        report({"step": 150, "seconds": 60.0, **figures})  # at 105: too soon
+        report({"step": 200, "seconds": 60.0, **figures})  # at 109: too soon
+        report({"step": 400, "seconds": 60.0, **figures})  # at 116
+    assert file.getvalue().splitlines() == [
+        "step 50  loss 1.500  MRR - %  1,000 queries/s  7.0 min left",
+        "step 100  validation MRR 12.3 %",
+        "step 400  loss 1.500  MRR 12.3 %  1,000 queries/s  0.0 min left",
+    ]
+
+
+def test_time_that_is_over_is_not_negative(tmp_path, monkeypatch):
+    monkeypatch.setattr("betae.cli.progress._tensorboard", lambda _: None)
+    file = io.StringIO()
+    with showing_progress(Console(file=file), tmp_path, small_config(), minutes=1) as report:
+        report({"step": 5, "seconds": 60.5, "loss": 1.0, "queries_per_second": 9.0})
+    assert file.getvalue().endswith("  0.0 min left\n")
+
+
+def test_work_without_a_terminal_prints_nothing():
+    file = io.StringIO()
+    console = Console(file=file)
+    with showing_counts(console, {"1p": 3}) as told:
+        told("1p", 2)
+    with showing_work(console, True) as tell:
+        tell("ranking", 1, 2)
+    with console.status("Opening"):
+        pass
+    assert file.getvalue() == ""
+
+
+def test_names_with_brackets_are_shown_as_they_are():
+    file = io.StringIO()
+    with showing_counts(Console(file=file, force_terminal=True, width=80), {"[red]r[/red]": 3}):
+        pass
+    assert "[red]r[/red]" in file.getvalue()

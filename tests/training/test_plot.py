@@ -68,6 +68,21 @@ def test_every_structure_has_a_curve(run):
     assert ">seconds<" not in text
 
 
+def test_a_single_validation_is_marked(tmp_path):
+    """A line needs two points: without a marker nothing would be seen of one."""
+    counts = []
+    for step in (50, 100):
+        figures = {"mrr": 20.0, "1p": 30, "2i": 10}
+        RunFolder(tmp_path).append_metrics({"step": step, "seconds": 1.0, "loss": 1.0})
+        RunFolder(tmp_path).append_metrics({"step": step, "seconds": 1.0, **figures})
+        with matplotlib.rc_context({"svg.hashsalt": "x"}):
+            plot_run(tmp_path, tmp_path / "a.svg")
+        lines = re.findall(r'<g id="line2d_\d+">(.*?)</g>', (tmp_path / "a.svg").read_text(), re.S)
+        counts.append(sum("<use " in line and "<defs>" in line for line in lines))
+    ticks = counts[1]
+    assert counts[0] >= ticks + 4 - 1  # loss, 1p, 2i, mean; an axis may have a tick less
+
+
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
 def test_the_users_own_figures_are_left_alone(name, run, monkeypatch):
     """A notebook has set a backend; switching it would close its figures."""
