@@ -156,7 +156,7 @@ def write_table(
     else:
         write_rdf(triples, buffer, WRITTEN_RDF[suffix], labels, prefixes)
     content: bytes | memoryview = buffer.getbuffer()
-    content = gzip.compress(content, mtime=0) if is_zipped else content
+    content = gzip.compress(content, compresslevel=6, mtime=0) if is_zipped else content
     if str(path) == STANDARD_OUTPUT:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
