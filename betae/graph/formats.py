@@ -39,6 +39,7 @@ class Table:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     blank_nodes: set[str] = field(default_factory=set)
     header: tuple[str, ...] | None = None  # the cells of what was taken for a header
+    doubtful: tuple[str, ...] | None = None  # those of a first row that may have been meant for one
     literals_skipped: int = 0
     blank_lines: int = 0
     comments: int = 0
@@ -73,6 +74,7 @@ def _read_file(source: Source, schema: Schema, blank_node_prefix: str, reading: 
         return Table(
             rows.frame,
             header=rows.header,
+            doubtful=rows.doubtful,
             blank_lines=rows.blank_lines,
             comments=rows.comments,
         )
