@@ -36,6 +36,11 @@ Italy\tcapital\tRome
 Paris\tcity_in\tFrance
 Rome\tcity_in\tItaly
 """
+FILM = """\
+@prefix schema: <https://schema.org/> .
+@prefix : <http://example.org/> .
+:heat schema:director :mann ; schema:name "Heat"@en , "Heiß"@de .
+"""
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -55,6 +60,9 @@ def folder(tmp_path):
     (tmp_path / "recipe.toml").write_text(recipes[0])
     (tmp_path / "labels.tsv").write_text("Ada\tAda Lovelace\n")
     (tmp_path / "more-facts.tsv").write_text("Dot\tworks_at\tAcme Inc\nDot\tlives_in\tOslo\n")
+    (tmp_path / "wrong-facts.tsv").write_text("Ada\tlives_in\tParis\nAda\tlives_in\tParma\n")
+    (tmp_path / "trips.csv").write_text("city;mode;destination\nOslo;train;Bergen\n")
+    (tmp_path / "film.ttl").write_text(FILM)
     return tmp_path
 
 

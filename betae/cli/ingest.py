@@ -164,6 +164,11 @@ def _show_reading(triples: Triples, graph: KnowledgeGraph) -> None:
     counts = asdict(triples.report)
     for file, cells in counts.pop("headers").items():
         say(printable(f"{file} has a header: {', '.join(cells)}"))
+    for file, cells in counts.pop("doubtful_rows").items():
+        say(printable(f"{file}: its first line, {', '.join(cells)}, was read as a fact."))
+        say(
+            "If it is a header, say which column is which: --columns head=...,relation=...,tail=..."
+        )
     for what, count in counts.items():
         if count:
             say(f"{count:>12,} {what.replace('_', ' ')}")

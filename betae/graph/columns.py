@@ -33,6 +33,12 @@ def find_columns(cells: Sequence[str]) -> tuple[int, int, int] | None:
     return _places([ROLE_OF.get(word) for word in words])
 
 
+def may_be_header(cells: Sequence[str]) -> bool:
+    """Tell whether a row that is no header could be meant for one: it names some of the columns."""
+    roles = [ROLE_OF.get(word) if word != "type" else None for word in map(_word, cells)]
+    return "relation" in roles or len(set(roles) - {None}) > 1
+
+
 def _word(cell: str) -> str:
     """Return the word of a column's name that tells what it holds: `from` of `from_entity`."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cell)  # headEntity

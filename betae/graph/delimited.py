@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from betae.errors import InvalidArgument, TripleError
-from betae.graph.columns import COLUMNS, are_numbers, find_columns, places_of
+from betae.graph.columns import COLUMNS, are_numbers, find_columns, may_be_header, places_of
 from betae.graph.source import DEFAULT, Reading, Source
 
 SEPARATORS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
@@ -34,6 +34,7 @@ class Rows:
 
     frame: pl.DataFrame
     header: tuple[str, ...] | None  # the cells of the line that was taken for a header
+    doubtful: tuple[str, ...] | None  # those of a first row that may have been meant for one
     blank_lines: int
     comments: int
 
@@ -47,6 +48,7 @@ class _Layout:
     header: tuple[str, ...] | None
     skip: int  # lines before the first row
     blank: int  # of those, blank ones
+    doubtful: tuple[str, ...] | None = None
 
 
 class _Dialect:
@@ -104,12 +106,13 @@ def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -
     has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
     gaps = frame.filter(has_gap).cast(pl.String)
     if not len(gaps):
-        return Rows(frame, layout.header, layout.blank, comments)
+        return Rows(frame, layout.header, layout.doubtful, layout.blank, comments)
     blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
     if not gaps.select(blank.all()).item():
         fault = _explain(source, dialect, columns, layout)
         raise fault or TripleError("a name is empty.", source.path)
-    return Rows(frame.filter(~has_gap), layout.header, layout.blank + len(gaps), comments)
+    blank_lines = layout.blank + len(gaps)
+    return Rows(frame.filter(~has_gap), layout.header, layout.doubtful, blank_lines, comments)
 
 
 def _layout(
@@ -135,7 +138,10 @@ def _layout(
             if are_numbers(asked):
                 return _Layout(len(cells), places, None, skip, blank)
         if places is None:
-            return _Layout(len(columns), tuple(range(len(columns))), None, skip, blank)
+            is_doubtful = columns == COLUMNS and may_be_header(cells)
+            in_order = tuple(range(len(columns)))
+            doubtful = cells if is_doubtful else None
+            return _Layout(len(columns), in_order, None, skip, blank, doubtful)
         more_blank, more_comments, _ = _to_content(lines, dialect)
         skip += reader.line_num + more_blank + more_comments
         return _Layout(len(cells), places, cells, skip, blank + more_blank)

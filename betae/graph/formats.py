@@ -39,6 +39,7 @@ class Table:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     blank_nodes: set[str] = field(default_factory=set)
     header: tuple[str, ...] | None = None  # the cells of what was taken for a header
+    doubtful: tuple[str, ...] | None = None  # those of a first row that may have been meant for one
     literals_skipped: int = 0
     blank_lines: int = 0
     comments: int = 0
@@ -73,6 +74,7 @@ def _read_file(source: Source, schema: Schema, blank_node_prefix: str, reading: 
         return Table(
             rows.frame,
             header=rows.header,
+            doubtful=rows.doubtful,
             blank_lines=rows.blank_lines,
             comments=rows.comments,
         )
@@ -156,7 +158,7 @@ def write_table(
     else:
         write_rdf(triples, buffer, WRITTEN_RDF[suffix], labels, prefixes)
     content: bytes | memoryview = buffer.getbuffer()
-    content = gzip.compress(content, mtime=0) if is_zipped else content
+    content = gzip.compress(content, compresslevel=6, mtime=0) if is_zipped else content
     if str(path) == STANDARD_OUTPUT:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

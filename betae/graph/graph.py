@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2  # 1 had one label for each entity and no prefixes
 INVERSE = "~"
+NUM_CLOSEST = 3  # names that an unknown one is answered with
 ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 
 
@@ -141,7 +142,8 @@ class KnowledgeGraph:
         if len(found) > 1:
             raise AmbiguousName(name, [self.entities[entity] for entity in found])
         if not found:
-            raise UnknownEntity(name, self._closest(name, self.entities, self.entity_labels))
+            labels = self.entity_labels, self.entity_all_labels
+            raise UnknownEntity(name, self._closest(name, self.entities, *labels))
         return found[0]
 
     def relation_id(self, name: str) -> int:
@@ -152,9 +154,9 @@ class KnowledgeGraph:
                 raise AmbiguousName(bare, [self.relations[relation] for relation in found])
             if found:
                 return 2 * found[0] + offset
-        raise UnknownRelation(
-            name, self._closest(name.removeprefix(INVERSE), self.relations, self.relation_labels)
-        )
+        labels = self.relation_labels, self.relation_all_labels
+        offered = self._closest(name.removeprefix(INVERSE), self.relations, *labels)
+        raise UnknownRelation(name, offered)
 
     def entity_label(self, entity: int) -> str:
         """Return what to show a person: the label of the entity, else its name."""
@@ -182,12 +184,15 @@ class KnowledgeGraph:
             found = all_labels.find(name)
         return found or names.find(expand(name, self.prefixes))
 
-    def _closest(self, name: str, names: Names, labels: Names | None, limit: int = 3) -> list[str]:
+    def _closest(
+        self, name: str, names: Names, labels: Names | None, all_labels: AllLabels | None
+    ) -> list[str]:
         """Return what looks most like `name`: labels as they are, and names by their last part."""
-        offered = [*names, *(labels or ())]
+        offered = [*names, *(labels or ()), *(all_labels.texts if all_labels else ())]
         texts = [local_name(each) for each in offered]
-        found = closest(local_name(expand(name, self.prefixes)), texts, 2 * limit)
-        return list(dict.fromkeys(shorten(offered[i], self.prefixes) for i in found))[:limit]
+        found = closest(local_name(expand(name, self.prefixes)), texts, 3 * NUM_CLOSEST)
+        distinct = dict.fromkeys(shorten(offered[i], self.prefixes) for i in found)
+        return list(distinct)[:NUM_CLOSEST]
 
     # ---- disk -----------------------------------------------------------------------------
 

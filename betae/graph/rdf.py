@@ -114,11 +114,17 @@ class _Naming:
         self.prefix, self.has_nameless = blank_node_prefix, has_nameless
         self.blank: dict[str, str] = {}  # as pyoxigraph calls them -> name
         self.taken: set[str] = set()
+        self.decoded: dict[str, str] = {}
+
+    def _decoded(self, iri: str) -> str:
+        if iri not in self.decoded:
+            self.decoded[iri] = unquote(iri.removeprefix(OTHER_NAMES))
+        return self.decoded[iri]
 
     def __call__(self, term: ox.NamedNode | ox.BlankNode) -> str:
         value = term.value
         if isinstance(term, ox.NamedNode):
-            return unquote(value[len(OTHER_NAMES) :]) if value.startswith(OTHER_NAMES) else value
+            return self._decoded(value) if value.startswith(OTHER_NAMES) else value
         if value not in self.blank:
             given, number = value, len(self.blank)
             is_nameless = self.has_nameless and RANDOM_ID.fullmatch(value)

@@ -19,8 +19,9 @@ from betae.errors import InvalidArgument
 from betae.graph.columns import COLUMNS, Columns
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.formats import Table, read_labels, read_table
+from betae.graph.frames import IN_MEMORY
 from betae.graph.labels import Label, in_order
-from betae.graph.source import Reading
+from betae.graph.source import STANDARD_INPUT, Reading
 
 FileOrFraction = Any  # a file or a table in memory, or a fraction
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
@@ -39,6 +40,7 @@ class ReadReport:
     labels_unused: int = 0  # labels of names that are in no triple
     unseen_in_train: int = 0  # entities and relations that only valid or test mention
     headers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file -> its header's cells
+    doubtful_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)  # read, but a header?
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ class _Read:
         self.blank_nodes |= table.blank_nodes
         if table.header is not None:
             self.report.headers[source] = table.header
+        if table.doubtful is not None:
+            self.report.doubtful_rows[source] = table.doubtful
         self.report.read += len(table.triples)
         self.report.literals_skipped += table.literals_skipped
         self.report.blank_lines_skipped += table.blank_lines
@@ -157,7 +161,8 @@ def _read_sources(
     }
     read = _Read()
     for number, (split, source) in enumerate(everything):
-        shown = str(source) if isinstance(source, str | Path) else "the triples"
+        shown = str(source) if isinstance(source, str | Path) else str(IN_MEMORY)
+        shown = "standard input" if shown == STANDARD_INPUT else shown
         say(f"Reading {shown}")
         # Blank nodes of different files are different, though they may be written alike.
         prefix = f"{number}." if len(everything) > 1 else ""

@@ -34,6 +34,24 @@ def test_what_is_taken_for_a_header_is_said(write, tmp_path):
     assert "header" not in ingest(plain, "--out", tmp_path / "other")
 
 
+@pytest.mark.parametrize(
+    ("line", "is_doubtful"),
+    [
+        ("person,relation,company", True),
+        ("who,predicate_name,what", True),
+        ("source,kind,target", True),
+        ("Oslo,type,City", False),
+        ("head,part_of,body", False),
+        ("a,r,b", False),
+    ],
+)
+def test_a_first_line_that_may_be_a_header_is_a_fact_and_said(write, tmp_path, line, is_doubtful):
+    facts = write("facts.csv", f"{line}\nann,knows,bob\n")
+    told = ingest(facts, "--out", tmp_path / "graph")
+    assert tuple(line.split(",")) in edges(tmp_path / "graph")
+    assert ("was read as a fact. If it is a header, say" in told) == is_doubtful
+
+
 def test_a_header_is_shown_without_escape_sequences(write, tmp_path):
     facts = write("facts.csv", "head,relation,tail,\x1b[31mred\na,r,b,c\n")
     told = ingest(facts, "--out", tmp_path / "graph")
@@ -91,6 +109,7 @@ def test_standard_input_is_read(tmp_path, name, is_told):
     said = ingest("-", *told, "--out", tmp_path / "graph", input=content)
     assert edges(tmp_path / "graph") == [("x:a", "x:r", "x:b")]
     assert "1 read" in said
+    assert ("standard input has a header: object" in said) == (name == "header")
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,13 @@ def test_a_run_answers_on_the_grown_graph(made, grown):
     assert known(grown) == known(made) | {"e2", "x", "y"}
 
 
+def test_a_run_answers_without_removed_edges(grown, write):
+    before = known(grown)
+    file = write("gone.tsv", "e1\tr0\te2\ne1\tr0\ty\n")
+    assert run("ingest", file, "--remove", "--out", grown / "graph").exit_code == 0
+    assert known(grown) == before - {"e2", "y"}
+
+
 def test_anything_else_is_refused_on_the_grown_graph(grown):
     message = (
         r"graph has gained or lost edges since .*run was trained\. The run still answers questions"

@@ -236,6 +236,9 @@ def test_closest_compares_last_parts_and_labels(film):
     with pytest.raises(UnknownRelation) as relation_info:
         film.relation_id("schema:directer")
     assert relation_info.value.closest[0] == "schema:director"
+    with pytest.raises(UnknownEntity) as info:
+        film.entity_id("Alfreddo Pacino")
+    assert info.value.closest[0] == "Alfredo Pacino"
     for name in info.value.closest:
         film.entity_id(name)  # what is offered can be used
 

@@ -1,5 +1,7 @@
 """Graphs of what is in memory already, and back."""
 
+import sys
+
 import networkx
 import numpy as np
 import polars as pl
@@ -146,3 +148,9 @@ def test_networkx_has_nodes_labels_and_relations(toy_graph):
     assert sorted((h, r, t) for h, t, r in result.edges(keys=True)) == rows_of(toy_graph)
     assert result.nodes["ann"]["label"] == "Ann Lee"
     assert toy_graph.to_networkx(["test"]).number_of_edges() == 2
+
+
+def test_without_networkx_the_error_says_how_to_get_it(toy_graph, monkeypatch):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(InvalidArgument, match="pip install networkx"):
+        toy_graph.to_networkx()
