@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,16 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.text import Text
 
-from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, out, say, warn
+from betae.cli.common import AsJson, MovedGraph, RunPath, app, err, note, out, say, warn
 from betae.errors import InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
-    from betae.queries.ast import Query
+    from betae.graph.graph import KnowledgeGraph
 
 CSV_COLUMNS = ("query", "entity", "label", "rank", "probability", "status", "score")
 KnownEdges = Annotated[
     Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
+]
+
+NumAnswers = Annotated[
+    int | None,
+    typer.Option("-k", help="Number of answers; default: 10, or SPARQL's LIMIT.", min=1),
 ]
 
 
@@ -55,7 +61,7 @@ def answer(
         str | None,
         typer.Option(help="A file of questions in logic text, one per line; - for stdin."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Number of answers.", min=1)] = 10,
+    k: NumAnswers = None,
     only: Annotated[
         Literal["known", "assumed", "predicted"] | None,
         typer.Option(help="Leave out the others; assumed: known unless a fact is missing."),
@@ -100,7 +106,7 @@ def answer(
                     raise
                 raise InvalidArgument(f"{place}: {error}") from error
 
-    _print_answers(results(), form)
+    _print_answers(results(), form, answerer.graph)
 
 
 def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) -> None:
@@ -114,20 +120,25 @@ def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) ->
         warn("--explain needs the completed graph: leave out --method embedding and --index.")
 
 
-def _read_questions(question: str | None, file: str | None) -> list[tuple[str, str | Query]]:
+def _read_questions(question: str | None, file: str | None) -> list[tuple[str, str]]:
     """Return the one question, or those of a file, each with its place in the file."""
-    from betae.queries.read import read_query_or_file
+    from betae.queries.read import read_query, text_or_file
 
     if question is None and file is None:
         raise InvalidArgument("Give a question, or --queries with a file of them.")
     if question is not None and file is not None:
         raise InvalidArgument("Give a question or --queries, not both.")
-    return [("", read_query_or_file(question))] if question else [*_read_lines(file or "")]
+    if question is None:
+        return _read_lines(file or "")
+    text = text_or_file(question)
+    read_query(text, defaultdict(str))  # any prefix will do: the graph may know it
+    return [("", text)]
 
 
-def _print_answers(results: Iterable[Answers], form: str) -> None:
+def _print_answers(results: Iterable[Answers], form: str, graph: KnowledgeGraph) -> None:
     """Print each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
     from betae.cli.show import draw_answers
+    from betae.exact.direction import hint_of_direction
 
     writer = csv.writer(sys.stdout)
     if form == "csv":
@@ -142,6 +153,8 @@ def _print_answers(results: Iterable[Answers], form: str) -> None:
         else:
             out.print(Text(result.query), soft_wrap=True)
             out.print(draw_answers(result))
+        if not result.num_known and (hint := hint_of_direction(graph, result.query, result.edges)):
+            note(hint)
 
 
 def _read_lines(source: str) -> list[tuple[str, str]]:
