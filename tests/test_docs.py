@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import betae
 from tests.cli.test_cli import run
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +89,18 @@ def test_commands_and_code_run(document, folder, monkeypatch):
     for number, code in enumerate(blocks(document, "python"), 1):
         exec(compile(code, f"{document}, block {number}", "exec"), {"__name__": "__main__"})
     assert commands or blocks(document, "python")
+
+
+def test_the_notations_of_one_query_run_as_printed():
+    text = (ROOT / "docs/queries.md").read_text(encoding="utf-8")
+    row = r"^\| (logic text|unicode|Python|SPARQL) \| `(.*)` \|$"
+    cells = dict(re.findall(row, text, flags=re.MULTILINE))
+    tree = eval(cells.pop("Python"), {"Entity": betae.Entity})
+    wanted = [ids.tolist() for ids in betae.select(betae.world(), tree).ids()]
+    assert wanted
+    assert len(cells) == 3
+    for text in cells.values():
+        assert [ids.tolist() for ids in betae.select(betae.world(), text).ids()] == wanted
 
 
 def test_links_lead_somewhere():

@@ -16,9 +16,11 @@ from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Not, Query
 from betae.queries.names import resolve, unresolve
-from betae.queries.read import as_query
+from betae.queries.read import as_query, read_question
 from betae.queries.structures import structure_of
+from betae.queries.trees import to_tree
 
+TOP = 10  # answers unless another number is asked for
 SUREST = 1 - 1e-6  # what is not a fact is never certain
 
 
@@ -45,7 +47,7 @@ class Answerer:
     def answer(
         self,
         question: str | Query,
-        k: int = 10,
+        k: int | None = None,
         *,
         status: Status | None = None,
         threshold: float = 0.0,
@@ -53,11 +55,12 @@ class Answerer:
     ) -> Answers:
         """Return the k best answers to a question: logic text, SPARQL, or a tree.
 
-        Facts come first. `status` keeps only known, assumed or predicted ones, `threshold` only
-        those that are at least that probable.
+        Without k, it is the LIMIT of SPARQL, or 10. Facts come first. `status` keeps only known,
+        assumed or predicted ones, `threshold` only those that are at least that probable.
         """
+        query, limit = self._read(question)
+        k = k if k is not None else TOP if limit is None else limit
         _check_arguments(k, status, threshold)
-        query = self._read(question)
         known = answers(self.graph, query, self.edges)
         certain = refuted(self.graph, Not(query), self.edges)  # whatever facts are missing
         found = self.ranker.find(query, known, refuted(self.graph, query, self.edges), k)
@@ -75,11 +78,15 @@ class Answerer:
             entropy=found.entropy,
         )
 
-    def _read(self, question: str | Query) -> Query:
-        """Return a question as a query of ids."""
+    def _read(self, question: str | Query) -> tuple[Query, int | None]:
+        """Return a question as a query of ids, and its LIMIT."""
+        limit = None
+        if isinstance(question, str):
+            asked = read_question(question, self.graph.prefixes)
+            question, limit = to_tree(asked), asked.limit
         query = resolve(as_query(question), self.graph)
         structure_of(query)  # raises if it has placeholders
-        return query
+        return query, limit
 
     def _answer(self, listed: _Listed, place: int, found: Found, explain: bool) -> Answer:
         entity, probability = int(listed.ids[place]), float(listed.probabilities[place])

@@ -74,6 +74,11 @@ def warn(text: str) -> None:
     err.print("[bold red]Warning:[/bold red]", Text(text), highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print a note to standard error."""
+    err.print("[yellow]Note:[/yellow]", Text(text), highlight=False, soft_wrap=True)
+
+
 def complain(text: str) -> None:
     """Print an error to standard error, if that can be written to."""
     with suppress(OSError):

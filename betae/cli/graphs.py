@@ -167,14 +167,14 @@ def explain(
     from betae.cli.show import draw_tree, with_exact_answers
     from betae.graph.graph import KnowledgeGraph
     from betae.queries.names import resolve
-    from betae.queries.read import read_query_or_file
+    from betae.queries.read import read_query, text_or_file
     from betae.queries.rewrite import dnf_branches, explain_negation
 
-    tree = read_query_or_file(query)
-    if graph is None:
+    opened = None if graph is None else KnowledgeGraph.open(graph)
+    tree = read_query(text_or_file(query), opened.prefixes if opened else {})
+    if opened is None:
         out.print(draw_tree(tree))
     else:
-        opened = KnowledgeGraph.open(graph)
         resolve(tree, opened)
         out.print(draw_tree(tree, with_exact_answers(opened)))
     say(f"\n{tree}")

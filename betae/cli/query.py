@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.text import Text
 
-from betae.cli.common import app, err, existing_folder, say
+from betae.cli.common import app, existing_folder, note, say
 from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def query(
         from betae.exact.direction import hint_of_direction
 
         if hint := hint_of_direction(opened, text, edges):
-            err.print("[yellow]Note:[/yellow]", Text(hint), highlight=False, soft_wrap=True)
+            note(hint)
 
 
 def _check_form(form: Form | None, target: Path | None) -> Form:

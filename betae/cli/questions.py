@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from betae.cli.common import (
     app,
     complain,
     err,
+    note,
     out,
     print_json,
     printable,
@@ -28,11 +30,16 @@ from betae.errors import BetaeError, InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
     from betae.answering.results import Answers
-    from betae.queries.ast import Query
+    from betae.graph.graph import KnowledgeGraph
 
 CSV_COLUMNS = ("query", "entity", "label", "rank", "probability", "status", "score")
 KnownEdges = Annotated[
     Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
+]
+
+NumAnswers = Annotated[
+    int | None,
+    typer.Option("-k", help="Number of answers; default: 10, or SPARQL's LIMIT.", min=1),
 ]
 
 
@@ -65,7 +72,7 @@ def answer(
         str | None,
         typer.Option(help="A file of questions in logic text, one per line; - for stdin."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Number of answers.", min=1)] = 10,
+    k: NumAnswers = None,
     only: Annotated[
         Literal["known", "assumed", "predicted"] | None,
         typer.Option(help="Leave out the others; assumed: known unless a fact is missing."),
@@ -107,12 +114,12 @@ def answer(
     _answer_all(
         questions,
         lambda text: answerer.answer(text, k, status=only, threshold=threshold, explain=explain),
-        _Printer("jsonl" if as_json else form or "table", explain),
+        _Printer("jsonl" if as_json else form or "table", explain, answerer.graph),
     )
 
 
 def _answer_all(
-    questions: Sequence[_Question], answer: Callable[[str | Query], Answers], printer: _Printer
+    questions: Sequence[_Question], answer: Callable[[str], Answers], printer: _Printer
 ) -> None:
     """Answer and print questions; those of a file that cannot be answered do not stop the rest."""
     num_bad = 0
@@ -144,20 +151,24 @@ def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) ->
 class _Question:
     """A question, and where it stands if it is one of many."""
 
-    text: str | Query
+    text: str
     file: str = ""
     line: int = 0  # from 1; 0 if it stands alone
 
 
 def _read_questions(question: str | None, file: str | None) -> list[_Question]:
     """Return the one question, or those of a file."""
-    from betae.queries.read import read_query_or_file
+    from betae.queries.read import read_query, text_or_file
 
     if question is None and file is None:
         raise InvalidArgument("Give a question, or --queries with a file of them.")
     if question is not None and file is not None:
         raise InvalidArgument("Give a question or --queries, not both.")
-    return [_Question(read_query_or_file(question))] if question else _read_lines(file or "")
+    if question is None:
+        return _read_lines(file or "")
+    text = text_or_file(question)
+    read_query(text, defaultdict(str))  # any prefix will do: the graph may know it
+    return [_Question(text)]
 
 
 def _read_lines(source: str) -> list[_Question]:
@@ -179,8 +190,8 @@ def _read_lines(source: str) -> list[_Question]:
 class _Printer:
     """Prints each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
 
-    def __init__(self, form: str, explain: bool):
-        self.form, self.explain = form, explain
+    def __init__(self, form: str, explain: bool, graph: KnowledgeGraph):
+        self.form, self.explain, self.graph = form, explain, graph
         self.csv = csv.writer(sys.stdout)
         if form == "csv":
             self.csv.writerow([*CSV_COLUMNS, *(["why"] if explain else [])])
@@ -188,6 +199,7 @@ class _Printer:
     def answers(self, question: _Question, found: Answers) -> None:
         """Print the answers of a question."""
         from betae.cli.show import draw_answers, shown_derivation
+        from betae.exact.direction import hint_of_direction
 
         if self.form == "jsonl":
             print_json({**self._place(question), **found.to_json()})
@@ -200,6 +212,10 @@ class _Printer:
         else:
             out.print(Text(found.query), soft_wrap=True)
             out.print(draw_answers(found))
+        if not found.num_known and (
+            hint := hint_of_direction(self.graph, found.query, found.edges)
+        ):
+            note(hint)
 
     def error(self, question: _Question, error: BetaeError) -> None:
         """Say what is wrong with a question, and where it stands."""

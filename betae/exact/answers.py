@@ -35,7 +35,7 @@ def answers(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -
     The query is a tree, logic text or SPARQL.
     """
     adjacency = graph.adjacency(edges)
-    structure, symbols = structure_of(resolve(as_query(query), graph))
+    structure, symbols = structure_of(resolve(as_query(query, graph.prefixes), graph))
     return answers_of_structure(adjacency, structure, np.array([symbols], dtype=np.int32))[0]
 
 
@@ -49,7 +49,7 @@ def answers_batch(
     groups: dict[Query, list[int]] = defaultdict(list)
     symbols: list[tuple[int, ...]] = []
     for number, query in enumerate(queries):
-        structure, row = structure_of(resolve(as_query(query), graph))
+        structure, row = structure_of(resolve(as_query(query, graph.prefixes), graph))
         groups[structure].append(number)
         symbols.append(row)
     tables, order = [], []
@@ -132,7 +132,7 @@ def refuted(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -
     from betae.exact import kernels
 
     adjacency = kernels.AdjacencyArrays.of(graph.adjacency(edges))
-    query = resolve(as_query(query), graph)
+    query = resolve(as_query(query, graph.prefixes), graph)
     structure_of(query)  # raises if it has placeholders
 
     def surely(node: Query) -> NDArray[np.bool_]:

@@ -56,11 +56,6 @@ def text_or_file(argument: str) -> str:
     return argument
 
 
-def read_query_or_file(argument: str) -> Query:
-    """Read an argument of the command line: a query, or the path of a file that holds one."""
-    return read_query(text_or_file(argument))
-
-
 def _is_one_word(text: str) -> bool:
     is_query = text.lstrip().startswith("?") or SPARQL_START.match(text)
     return len(text.split()) == 1 and not is_query

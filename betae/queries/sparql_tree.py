@@ -92,7 +92,7 @@ def _syntax_error(text: str, position: int) -> QuerySyntaxError:
             opened.append(token.start())
         elif token["close"] and opened:
             opened.pop()
-    if opened and position >= len(text.rstrip()):
+    if opened:
         return QuerySyntaxError("This { is never closed: a } is missing.", text, opened[-1])
     return QuerySyntaxError("SPARQL cannot be read from here on.", text, position)
 

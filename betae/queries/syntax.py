@@ -140,6 +140,9 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
         if error.char in "'\"":
             message = "A quoted name has no closing quote, or a backslash that is not doubled."
             return QuerySyntaxError(message, text, position)
+        if iri := re.compile(r"<([^<>\n]*)>").match(text, position):
+            message = f"An IRI has no spaces; write a name in quotes: {json.dumps(iri[1])}."
+            return QuerySyntaxError(message, text, position)
     else:
         token = error.token
         at_end = token.type == "$END"

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from betae import KnowledgeGraph, Triples
+from betae import KnowledgeGraph, Triples, select
 from betae.answering.results import STATUSES, shown_chance
 from betae.cli.show import shown_derivation
 from betae.run import METHODS, Run
@@ -357,3 +357,46 @@ def test_derivations_in_csv(made):
 
 def test_help():
     assert "--explain" in run("answer", "-h").output
+
+
+# ---- what SPARQL says besides, and what is no tree ----------------------------------------------
+
+
+def test_a_limit_is_the_number_of_answers(made):
+    sparql = "SELECT ?x { <e1> <r0> ?x }"
+    for text, options, number in (
+        (sparql, (), 10),
+        (f"{sparql} LIMIT 3", (), 3),
+        (f"{sparql} LIMIT 12", (), 12),
+        (f"{sparql} LIMIT 3", ("-k", 5), 5),
+    ):
+        (found,) = json_lines(answer(made, text, *options, "--format", "jsonl"))
+        assert len(found["answers"]) == number
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "?X, ?Y . r0(?X, ?Y)",
+        "?X . exists ?Y : r0(?X, ?Y) & r1(?Y, ?X)",
+        "SELECT ?x { ?x <r0> ?y . ?y <r0> ?z . ?z <r0> ?x }",
+        "SELECT ?x { ?x <r0> ?y . <e1> <r0> ?y FILTER(?x != ?y) }",
+    ],
+)
+def test_what_only_query_answers(made, monkeypatch, capsys, question):
+    code, out, err = run_main(monkeypatch, capsys, "answer", made, question)
+    assert (code, out) == (2, "")
+    assert "Only `betae query`" in flat(err)
+    assert "predictions need a tree with one answer variable" in flat(err)
+    assert list(select(Run.open(made).graph, question).ids())
+
+
+def test_a_relation_the_wrong_way_round_is_noted(made, monkeypatch, capsys):
+    graph = Run.open(made).graph
+    heads = {int(head) for split in graph.splits.values() for head, r, _ in split if r == 0}
+    tails = {int(tail) for split in graph.splits.values() for _, r, tail in split if r == 0}
+    name = graph.entities[min(tails - heads)]
+    code, _, err = run_main(monkeypatch, capsys, "answer", made, f"?X . r0({name}, ?X)")
+    assert not code
+    assert f"Note: {name} is never a head of r0, only a tail: write r0(?X, {name})" in flat(err)
+    assert "Note" not in run_main(monkeypatch, capsys, "answer", made, QUESTION)[2]

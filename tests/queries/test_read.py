@@ -2,7 +2,12 @@ import pytest
 
 from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
 from betae.queries.ast import Entity
-from betae.queries.read import as_query, read_query, read_query_or_file
+from betae.queries.read import as_query, read_query, text_or_file
+
+
+def read_query_or_file(argument):
+    return read_query(text_or_file(argument))
+
 
 QUERY = Entity("Europe")["~located_in"]["capital"]
 LOGIC = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"

@@ -262,6 +262,7 @@ def test_what_a_tree_cannot_say_is_named(text, words):
         ("SELECT ?x { ?x <r> <a> } and more", 1, 26, "cannot be read"),
         ("SELECT ?x {\n  ?x <r> <a> MINUS { ?x <s> <b> .\n}", 1, 11, "This { is never closed"),
         ("SELECT ?x { ?x <r#x> <a> MINUS { ?x <s> '{' }", 1, 11, "This { is never closed"),
+        ("SELECT ?x { ?x <r> <a> LIMIT 3", 1, 11, "This { is never closed"),
         ("SELECT ?x { ?x <r> <Acme Inc> }", 1, 20, "write <Acme%20Inc>"),
         ("SELECT ?x {\n  ?x <r> <a> .\n  ?x r <b> }", 3, 3, "cannot be read"),
         ("SELECT ?x { ?x <r> w:Europe }", 1, 20, "The prefix w: is not declared"),

@@ -98,6 +98,7 @@ def test_meaning(text, query):
         ("?X . r(a, ?X)\n  & s(b,, ?X)", 2, 9, "','"),
         ("?X . r('a, ?X)", 1, 8, "closing quote"),
         ("?X . r(a#b, ?X)", 1, 9, "'#'"),
+        ("?X . r(<Acme Inc>, ?X)", 1, 8, 'write a name in quotes: "Acme Inc"'),
         ("?X . r(a, ?X) -", 1, 16, "a name"),
     ],
 )
