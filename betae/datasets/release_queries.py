@@ -25,9 +25,9 @@ from betae.graph.ragged import Ragged
 from betae.queries.ast import Query
 from betae.queries.structures import from_tuple, name_of, structure_of, to_tuple
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.storage import MANIFEST, write_manifest, writing_folder
+from betae.storage import MANIFEST, read_manifest, write_manifest, writing_folder
 
-FORMAT_VERSION = 1
+FORMAT_VERSION, KIND = 1, "release queries"
 NOT_AN_ID = -(2**62)
 OTHER_GRAPH = "Do the queries belong to another graph?"
 
@@ -68,11 +68,16 @@ def read_release_queries(
         if hard is not None:
             hard_answers = _read_answers(hard, queries, told, graph.num_entities, hard_file)
         blocks[name] = QueryBlock(structure, symbols, easy_answers, hard_answers)
-    origin = {
-        "source": f"release, {folder.name}",
-        "kind": "query2box" if easy is None else "betae",  # whose release
-    }
-    return QuerySet(split, blocks, graph.fingerprint, origin)
+    return QuerySet(split, blocks, graph.fingerprint, _origin(folder, has_easy=easy is not None))
+
+
+def _origin(folder: Path, has_easy: bool) -> dict[str, Any]:
+    """Return where the queries of a folder come from: betae's own pickles have a manifest."""
+    if (folder / MANIFEST).is_file():
+        manifest = read_manifest(folder, KIND, FORMAT_VERSION)
+        return {"source": "sampled", **manifest.get("origin", {})}
+    kind = "betae" if has_easy else "query2box"  # whose release
+    return {"source": f"release, {folder.name}", "kind": kind}
 
 
 # ---- checks of what a pickle holds --------------------------------------------------------------
@@ -227,4 +232,4 @@ def write_release_queries(queries: QuerySet, folder: Path | str, overwrite: bool
         for name, content in files.items():
             with (partial / name).open("wb") as file:
                 pickle.dump(content, file)
-        write_manifest(partial, "release queries", FORMAT_VERSION, {})
+        write_manifest(partial, KIND, FORMAT_VERSION, {"origin": queries.origin})

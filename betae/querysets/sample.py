@@ -89,6 +89,11 @@ def sample_queries(
     """
     if split not in SET_EDGES:
         raise InvalidArgument(f"The split is train, valid or test, not {split!r}.")
+    if split != "train" and not len(graph.splits[split]):  # type: ignore[index]
+        raise InvalidArgument(
+            f"The graph has no {split} edges, so no query has an answer that needs one. Ingest it "
+            f"with --{split} 0.1, say, or sample for another split."
+        )
     if rules not in get_args(Rules):
         raise InvalidArgument(f"The rules are those of the paper or release, not {rules!r}.")
     if any(number is not None and number < 1 for number in (max_answers, *counts.values())):

@@ -14,7 +14,8 @@ is built: about the least that finds nearly all of what exact search finds for v
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +47,8 @@ FILE = "index.faiss"
 GOOD_RECALL = 0.95  # warn below this
 WANTED_RECALL = 0.97  # raise the effort up to this
 AT_LEAST = 100  # candidates of a query
-LSH_BITS = 2048  # at most; no more than there are entities
+LSH_BITS = 2048  # at most, and fewer for few entities
+SMALL = 20_000  # entities, that one thread searches faster than several can agree on who does what
 
 
 @dataclass
@@ -156,6 +158,19 @@ def build_index(
             f"{type(model).__name__} ranks by {model.metric}, for which there is "
             f"{' and '.join(kinds)}, not {kind}."
         )
+    with _threads_for(table):
+        return _tuned(model, table, queries, name, kind, say)
+
+
+def _tuned(
+    model: QueryModel,
+    table: torch.Tensor,
+    queries: Embedded,
+    name: str,
+    kind: Kind,
+    say: Callable[[str], None],
+) -> Index:
+    """Build an index and raise its effort until it finds enough."""
     say(f"Building the {kind} index of {len(table):,} entities")
     inner, mean = _build(kind, model.metric, float32_array(model.entity_vectors(table)))
     index = Index(kind, name, inner, mean, effort=8 if kind == "ivf" else AT_LEAST)
@@ -189,7 +204,7 @@ def _build(
             vectors = np.concatenate([vectors, -halves], axis=1)
         vectors = _hashable(vectors)
         # Making the random projections takes time cubic in the bits: seconds for 2,048.
-        inner = faiss.IndexLSH(vectors.shape[1], min(LSH_BITS, max(64, len(vectors))))
+        inner = faiss.IndexLSH(vectors.shape[1], min(LSH_BITS, max(64, len(vectors) // 2)))
     inner.add(vectors)
     return inner, mean
 
@@ -218,6 +233,22 @@ def _hashable(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     squares = np.einsum("ij,ij->i", vectors, vectors)
     rest = np.sqrt(np.maximum(squares.max(initial=0) - squares, 0))
     return np.concatenate([vectors, rest[:, None]], axis=1)
+
+
+@contextmanager
+def _threads_for(table: torch.Tensor) -> Iterator[None]:
+    """Let torch and faiss, each of which has threads of its own, work with one on a small table."""
+    import faiss
+
+    before = torch.get_num_threads(), faiss.omp_get_max_threads()
+    if len(table) < SMALL:
+        torch.set_num_threads(1)
+        faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        faiss.omp_set_num_threads(before[1])
 
 
 # ---- measuring --------------------------------------------------------------------------------
@@ -259,10 +290,11 @@ def measure(
     for index in (None, *indexes):
         found, times = [], []
         search = nearest if index is None else index.nearest
-        for single in singles:
-            start = time.perf_counter()
-            found.append(search(model, single, table, 10)[1])
-            times.append(time.perf_counter() - start)
+        with _threads_for(table):
+            for single in singles:
+                start = time.perf_counter()
+                found.append(search(model, single, table, 10)[1])
+                times.append(time.perf_counter() - start)
         name = "exact" if index is None else index.kind
         speeds.append(
             Speed(name, 1000 * float(np.median(times)), recall(np.concatenate(found), truth))

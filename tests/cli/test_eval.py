@@ -163,6 +163,7 @@ def test_the_same_evaluation_twice(folder):
 
 
 def test_a_release_is_evaluated_like_a_set(folder):
+    (folder / "release" / "manifest.json").unlink()  # which only sets of betae's own have
     for name in ("queries", "release"):
         assert evaluate(folder / "betae", "--queries", folder / name).exit_code == 0
     own, release = stored(folder / "betae"), stored(folder / "betae", "release")
@@ -174,8 +175,24 @@ def test_a_release_is_evaluated_like_a_set(folder):
         assert release["structures"][name]["by_missing"].keys() == result["by_missing"].keys()
 
 
+def test_pickles_that_betae_wrote_are_not_called_official(folder):
+    """`betae sample --pickles` writes files like the release's, not the release's queries."""
+    result = evaluate(folder / "betae", "--queries", folder / "release")
+    assert "official" not in flat(result.stdout)
+    assert "test queries: queries sampled by betae." in flat(result.stdout)
+    origin = stored(folder / "betae", "release")["queries"]["origin"]
+    assert origin == stored_origin(folder / "queries")
+    assert run("report", folder / "betae", "--out", folder / "page").exit_code == 0
+    assert "official" not in (folder / "page" / "report.md").read_text()
+
+
+def stored_origin(queries):
+    return json.loads((queries / "manifest.json").read_text())["origin"]
+
+
 def test_a_release_without_easy_answers_is_of_query2box(folder):
-    (folder / "release" / "test-easy-answers.pkl").unlink()
+    for name in ("test-easy-answers.pkl", "manifest.json"):
+        (folder / "release" / name).unlink()
     assert evaluate(folder / "betae", "--queries", folder / "release").exit_code == 0
     assert evaluate(folder / "betae", "--queries", folder / "queries").exit_code == 0
     release = stored(folder / "betae", "release")

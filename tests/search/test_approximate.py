@@ -196,14 +196,40 @@ def test_the_effort_ends_where_everything_is_searched(kind, most, monkeypatch):
     assert (index.effort, index.recall) == (most, 1.0)
 
 
-def test_a_small_graph_has_no_more_bits_than_entities(monkeypatch):
+@pytest.mark.parametrize("small", [20_000, 50])
+def test_a_small_graph_is_searched_by_one_thread(monkeypatch, small):
+    """Two libraries with threads of their own made a search of 239 entities take 45 ms."""
+    monkeypatch.setattr(betae.search.approximate, "SMALL", small)
+    torch.set_num_threads(2)
+    faiss.omp_set_num_threads(2)
+    model, seen = clustered("betae"), set()
+    inner = Index.nearest
+
+    def note(self, *arguments):
+        seen.add((torch.get_num_threads(), faiss.omp_get_max_threads()))
+        return inner(self, *arguments)
+
+    monkeypatch.setattr(Index, "nearest", note)
+    queries = embed_queries(model, [Entity(1)[0], Entity(2)[1]])
+    try:
+        index = build_index(model, model.table(), queries)
+        assert seen == {(1, 1) if small > 100 else (2, 2)}
+        betae.search.approximate.measure(model, model.table(), queries, [index])
+        assert seen == {(1, 1) if small > 100 else (2, 2)}
+        assert (torch.get_num_threads(), faiss.omp_get_max_threads()) == (2, 2)
+    finally:
+        torch.set_num_threads(1)
+        faiss.omp_set_num_threads(1)
+
+
+def test_a_small_graph_has_few_bits(monkeypatch):
     monkeypatch.setattr(betae.search.approximate, "LSH_BITS", 2048)
     model = clustered("betae", 239)
     queries = embed(model, random_branches(model, 60))
     start = time.process_time()
     index = build_index(model, model.table(), queries, kind="lsh")
     assert time.process_time() - start < 10
-    assert index.inner.nbits == 239
+    assert index.inner.nbits == 119
     assert index.recall >= WANTED_RECALL
 
 
