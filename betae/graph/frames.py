@@ -12,6 +12,7 @@ import polars as pl
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import COLUMNS, find_columns, places_of
 from betae.graph.delimited import EMPTY
+from betae.graph.names import printable
 from betae.graph.source import DEFAULT, Reading
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def triples_of_frame(
     elif frame.width == len(COLUMNS):
         places = (0, 1, 2)
     else:
+        there = printable(", ".join(frame.columns))
         raise TripleError(
-            f"its columns are {', '.join(frame.columns)}; {', '.join(COLUMNS)} expected. "
+            f"its columns are {there}; {', '.join(COLUMNS)} expected. "
             "Say which they are: --columns head=...,relation=...,tail=...",
             name,
         )
