@@ -20,6 +20,7 @@ import polars as pl
 
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import COLUMNS, are_numbers, find_columns, may_be_header, places_of
+from betae.graph.names import printable
 from betae.graph.source import DEFAULT, Reading, Source
 
 SEPARATORS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
@@ -210,7 +211,7 @@ def _fault_in_row(
             hint = " With --columns head=1,relation=2,tail=3 others are left out."
         return (
             f"{len(row)} columns, {layout.width} expected "
-            f"({', '.join(names)} separated by {dialect.spoken}).{hint}"
+            f"({printable(', '.join(names))} separated by {dialect.spoken}).{hint}"
         )
     for place, column in zip(layout.places, columns, strict=True):
         if not row[place].strip("\r"):

@@ -12,6 +12,7 @@ import polars as pl
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import COLUMNS, find_columns, places_of
 from betae.graph.delimited import EMPTY
+from betae.graph.names import printable
 from betae.graph.source import DEFAULT, Reading
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def triples_of_frame(
     elif frame.width == len(COLUMNS):
         places = (0, 1, 2)
     else:
+        there = printable(", ".join(frame.columns))
         raise TripleError(
-            f"its columns are {', '.join(frame.columns)}; {', '.join(COLUMNS)} expected. "
+            f"its columns are {there}; {', '.join(COLUMNS)} expected. "
             "Say which they are: --columns head=...,relation=...,tail=...",
             name,
         )
@@ -62,10 +64,8 @@ def as_frame(rows: Any) -> pl.DataFrame:
     if isinstance(rows, pl.DataFrame):
         return rows
     if _is_from("pandas", rows) and hasattr(rows, "columns"):
-        names = {str(column): rows[column].astype(object) for column in rows.columns}
-        return pl.DataFrame(
-            {name: _strings(column.where(column.notna(), None)) for name, column in names.items()}
-        )
+        table = rows.astype(object).where(rows.notna(), None)
+        return pl.DataFrame({str(column): _strings(table[column]) for column in table.columns})
     if isinstance(rows, np.ndarray):
         if rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
             raise InvalidArgument(f"An array of triples is (n, 3), not {rows.shape}.")
@@ -75,10 +75,12 @@ def as_frame(rows: Any) -> pl.DataFrame:
             "Triples come as files, rows of three, a polars or pandas frame, a NumPy array (n, 3) "
             f"or an rdflib graph, not as a {type(rows).__name__}."
         )
-    listed = list(rows)
-    for number, row in enumerate(listed, 1):
-        if isinstance(row, str) or not isinstance(row, Iterable) or len(list(row)) != len(COLUMNS):
+    listed = []
+    for number, row in enumerate(rows, 1):
+        names = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
+        if len(names) != len(COLUMNS):
             raise TripleError(f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, number)
+        listed.append(names)
     columns = zip(*listed, strict=True) if listed else [()] * len(COLUMNS)
     return pl.DataFrame(
         {f"column {i}": _strings(column) for i, column in enumerate(columns)},

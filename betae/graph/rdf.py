@@ -118,7 +118,9 @@ class _Naming:
 
     def _decoded(self, iri: str) -> str:
         if iri not in self.decoded:
-            self.decoded[iri] = unquote(iri.removeprefix(OTHER_NAMES))
+            name = unquote(iri.removeprefix(OTHER_NAMES))
+            is_ours = name and _encoded(name) == iri  # else two IRIs could become one name
+            self.decoded[iri] = name if is_ours else iri
         return self.decoded[iri]
 
     def __call__(self, term: ox.NamedNode | ox.BlankNode) -> str:
@@ -180,4 +182,8 @@ def _named_node(name: str) -> ox.NamedNode:
             return ox.NamedNode(name)
         except ValueError:
             pass
-    return ox.NamedNode(OTHER_NAMES + quote(name, safe=""))
+    return ox.NamedNode(_encoded(name))
+
+
+def _encoded(name: str) -> str:
+    return OTHER_NAMES + quote(name, safe="")

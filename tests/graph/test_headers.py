@@ -137,6 +137,18 @@ def test_what_cannot_be_a_delimiter_or_a_comment_is_refused(options):
         Reading(**options)
 
 
+def test_errors_show_columns_without_escape_sequences(write, tmp_path):
+    import polars as pl
+
+    with pytest.raises(TripleError) as info:
+        read_table(write("facts.csv", "head,relation,tail,\x1b[31m\na,r,b,c,d\n"))
+    assert r"tail, \x1b[31m separated by" in str(info.value)
+    pl.DataFrame({"\x1b[31m": ["x"], "b": ["y"]}).write_parquet(tmp_path / "facts.parquet")
+    with pytest.raises(TripleError) as info:
+        read_table(tmp_path / "facts.parquet")
+    assert r"columns are \x1b[31m, b" in str(info.value)
+
+
 def test_named_columns_of_parquet(tmp_path):
     import polars as pl
 

@@ -28,6 +28,7 @@ IN_MEMORY = {
     "lists": lambda: [list(row) for row in ROWS],
     "set": lambda: set(ROWS),
     "generator": lambda: (row for row in ROWS),
+    "generators": lambda: ((name for name in row) for row in ROWS),
     "array": lambda: np.array(ROWS),
     "objects": lambda: np.array(ROWS, dtype=object),
     "polars": lambda: pl.DataFrame(ROWS, schema=["subject", "predicate", "object"], orient="row"),

@@ -73,3 +73,10 @@ def test_the_same_graph_gives_the_same_bytes(toy_graph, tmp_path):
     toy_graph.export(tmp_path / "plain.tsv")
     plain = (tmp_path / "plain.tsv").read_bytes()
     assert gzip.decompress((tmp_path / "one.tsv.gz").read_bytes()) == plain
+
+
+def test_only_what_betae_has_encoded_is_decoded(write):
+    others = ["urn:betae:", "urn:betae:%FF", "urn:betae:%FE", "urn:betae:%61"]
+    text = "".join(f"<{iri}> <x:r> <urn:betae:a> .\n" for iri in [*others, "urn:betae:a%20b"])
+    graph = KnowledgeGraph.from_triples(write("facts.nt", text))
+    assert set(graph.entities) == {*others, "a", "a b"}
