@@ -1,4 +1,4 @@
-"""Tables of ids against Python sets, also where keys of several columns do not fit in an integer."""
+"""Tables of ids against Python sets, also where the keys of rows do not fit in an integer."""
 
 import numpy as np
 import pytest
