@@ -41,13 +41,16 @@ def query(
         Form | None,
         typer.Option("--format", help="How to print them; default: table, or as --out ends."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
     target: Annotated[
         Path | None, typer.Option("--out", help="A .csv, .jsonl or .parquet file to write.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="The most answers to list.", min=1)] = None,
 ) -> None:
     """List all exact answers of a question of any shape, from the facts alone; no model needed."""
-    chosen = _check_form(form, target)
+    if as_json and form not in (None, "jsonl"):
+        raise InvalidArgument(f"Give --json or --format {form}, not both.")
+    chosen = _check_form("jsonl" if as_json else form, target)
     from betae.exact.select import select
     from betae.graph.graph import KnowledgeGraph
     from betae.queries.read import text_or_file

@@ -140,7 +140,7 @@ class Joins:
         yield from self._run(steps[start:], table)
 
     def _run(self, steps: Sequence[Step], table: Table) -> Iterator[Table]:
-        """Yield what the steps make of a table; as deep as wide, so that pieces come out early."""
+        """Yield what the steps make of a table, depth first, so that pieces come out early."""
         running = [table.pieces()]
         while running:
             piece = next(running[-1], None)
@@ -153,7 +153,7 @@ class Joins:
 
     def _gather(self, pieces: Iterator[Table], variables: Variables) -> Table:
         """Return all rows, each once, of these columns."""
-        order = sorted(variables, key=lambda variable: (variable.name, variable.scope))
+        order = _sorted(variables)
         empty = Table(0, {variable: np.empty(0, dtype=np.int32) for variable in order})
         found, waiting = empty, [empty]
         size = 0

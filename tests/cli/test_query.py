@@ -69,6 +69,7 @@ def test_csv_and_jsonl(ask, folder, world):
     assert out.splitlines()[0] == "C,C_label,X,X_label"
     _, out, _ = ask(folder, PAIRS, "--format", "jsonl")
     assert [json.loads(line) for line in out.splitlines()] == wanted
+    assert ask(folder, PAIRS, "--json")[1] == out
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -124,6 +125,7 @@ def test_no_answers(ask, toy_store, text, hint):
         (["GRAPH", CAPITALS, "--out", "a.tsv"], "must end in .csv, .jsonl or .parquet"),
         (["GRAPH", CAPITALS, "--out", "a.csv", "--format", "jsonl"], "does not go with --out"),
         (["GRAPH", CAPITALS, "--out", "no/folder/a.csv"], "no/folder"),
+        (["GRAPH", CAPITALS, "--json", "--format", "csv"], "--json or --format csv, not both"),
         (["GRAPH", CAPITALS, "--limit", "0"], "greater than or equal to 1"),
         (["GRAPH", CAPITALS, "--edges", "valid"], "is not one of 'train', 'train+valid', 'all'"),
         (["GRAPH", "?X . " + "!" * 3000 + "capital(France, ?X)"], "200 operators deep"),

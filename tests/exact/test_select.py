@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from itertools import product
+from random import Random
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from betae.queries.formula import (
     Variable,
 )
 from betae.queries.syntax import read_logic
-from tests.exact.differential import compare
+from tests.exact.differential import compare, random_graph
 
 
 @pytest.fixture(scope="module")
@@ -257,17 +258,54 @@ def holds(formula, values, graph, edges):
     ],
 )
 def test_logic_means_what_it_says(toy_graph, formula):
-    question = read_logic(f"?X, ?Y . {formula}")
-    edges = {tuple(edge) for split in toy_graph.splits.values() for edge in split.tolist()}
-    everything = list(product(range(toy_graph.num_entities), repeat=2))
+    assert_means_what_it_says(toy_graph, f"?X, ?Y . {formula}")
+
+
+def assert_means_what_it_says(graph, text):
+    question = read_logic(text)
+    edges = {tuple(edge) for split in graph.splits.values() for edge in split.tolist()}
+    everything = product(range(graph.num_entities), repeat=len(question.variables))
     wanted = {
         row
         for row in everything
-        if holds(
-            question.formula, dict(zip(question.variables, row, strict=True)), toy_graph, edges
-        )
+        if holds(question.formula, dict(zip(question.variables, row, strict=True)), graph, edges)
     }
-    pieces = select(toy_graph, f"?X, ?Y . {formula}").ids()
-    found = [tuple(row) for piece in pieces for row in piece.tolist()]
-    assert len(found) == len(set(found))
-    assert set(found) == wanted
+    found = [tuple(row) for piece in select(graph, text).ids() for row in piece.tolist()]
+    assert len(found) == len(set(found)), text
+    assert set(found) == wanted, text
+    return len(wanted)
+
+
+def random_formula(random, free, depth=3):
+    """A formula in logic text with variables among `free`, any of which it may leave out."""
+
+    def inner(variables=free):
+        return random_formula(random, variables, depth - 1)
+
+    kind = random.randrange(9 if depth else 4)
+    if kind < 4:
+        terms = [random.choice([*free, *free, f"e{random.randrange(6)}"]) for _ in range(2)]
+        if kind == 0 and terms[0].startswith("?"):
+            return f"{terms[0]} {random.choice(['=', '!='])} {terms[1]}"
+        return f"{random.choice(['', '~'])}r{random.randrange(3)}({', '.join(terms)})"
+    if kind == 4:
+        return f"!({inner()})"
+    if kind == 5:
+        return f"({inner()} | {inner()})"
+    if kind == 6:
+        return f"({inner()} {random.choice('&-')} {inner()})"
+    fresh_name = f"?V{len(free)}"
+    part = inner([*free, fresh_name])
+    return f"(exists {fresh_name} : r0({fresh_name}, {random.choice(free)}) & {part})"
+
+
+def test_random_logic_means_what_it_says():
+    """Two variables, so that no tree can answer it."""
+    sizes = []
+    for seed in range(300):
+        random = Random(seed)
+        graph = random_graph(random)
+        formula = random_formula(random, ["?X", "?Y"])
+        sizes.append(assert_means_what_it_says(graph, f"?X, ?Y . r1(?X, ?Y) | ({formula})"))
+        sizes.append(assert_means_what_it_says(graph, f"?X, ?Y . r1(?X, ?Y) & ({formula})"))
+    assert sum(0 < size < 36 for size in sizes) > 400
