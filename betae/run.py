@@ -52,6 +52,7 @@ from betae.storage import check_place
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
 from betae.training.loop import INTERRUPTED, Outcome, fit
+from betae.training.warm_start import check_earlier
 
 if TYPE_CHECKING:
     import polars as pl
@@ -279,6 +280,7 @@ def train(
     valid: QuerySet | None = None,
     minutes: float | None = None,
     resume: bool = False,
+    from_run: Run | Path | str | None = None,
     report: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Run:
     """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
@@ -290,9 +292,19 @@ def train(
     `minutes` limits the time (over all sessions of a run that is resumed), half of it for each of
     the two; the learning rate then falls with the time, not the steps. `report` is told every line
     of the metrics.
+
+    `from_run` is a run on this graph before edges were added to it: model and predictor begin with
+    its weights, and what is new to the graph with those of its neighbours.
     """
     parts = RunFolder(folder)
     beside = config.predictor if len(graph.splits["valid"]) else None
+    earlier = earlier_predictor = None
+    if from_run is not None:
+        earlier = RunFolder(from_run.folder if isinstance(from_run, Run) else from_run)
+        check_earlier(earlier, config, graph)
+        if beside and RunFolder(earlier.predictor).has_model:
+            earlier_predictor = RunFolder(earlier.predictor)
+            check_earlier(earlier_predictor, beside, graph)
     if minutes is not None and beside:
         minutes /= 2
     outcome = fit(
@@ -303,6 +315,7 @@ def train(
         valid=valid,
         minutes=minutes,
         resume=resume,
+        earlier=earlier,
         report=report,
     )
     if beside and outcome.why != INTERRUPTED:
@@ -312,6 +325,7 @@ def train(
             RunFolder(parts.predictor),
             minutes=minutes,
             resume=resume,
+            earlier=earlier_predictor,
             report=lambda line: report({"predictor": True, **line}),
         )
         if of_predictor.why == INTERRUPTED:
