@@ -328,6 +328,6 @@ def train(
             earlier=earlier_predictor,
             report=lambda line: report({"predictor": True, **line}),
         )
-        if of_predictor.why == INTERRUPTED:
-            outcome = replace(outcome, why=INTERRUPTED)
+        why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
+        outcome = replace(outcome, why=why, predictor=of_predictor)
     return Run(folder, outcome=outcome)

@@ -120,10 +120,16 @@ def _say_outcome(result: Outcome) -> None:
     if not result.best_step:
         return
     say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
+    _warn_of_frequency("model", result)
+    if result.predictor is not None:
+        _warn_of_frequency("link predictor", result.predictor)
+
+
+def _warn_of_frequency(what: str, result: Outcome) -> None:
     frequency = result.frequency_mrr
-    if frequency is not None and result.best_mrr < frequency:
+    if frequency is not None and result.best_step and result.best_mrr < frequency:
         warn(
-            "the model is worse than ranking entities by how often they occur with a query's "
+            f"the {what} is worse than ranking entities by how often they occur with a query's "
             f"last relations ({frequency:.1f} %). Train longer, or on more."
         )
 

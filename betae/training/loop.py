@@ -46,6 +46,7 @@ class Outcome:
     best_step: int
     frequency_mrr: float | None  # of ranking by frequency on the same queries; None without them
     why: str  # why it ended
+    predictor: Outcome | None = None  # that of the link predictor beside the model
 
 
 def fit(
