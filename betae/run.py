@@ -51,11 +51,11 @@ from betae.search.export import export_vectors
 from betae.storage import check_place
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
-from betae.training.loop import INTERRUPTED, Outcome, fit
-from betae.training.warm_start import check_earlier
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
 EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
@@ -296,15 +296,11 @@ def train(
     `from_run` is a run on this graph before edges were added to it: model and predictor begin with
     its weights, and what is new to the graph with those of its neighbours.
     """
+    from betae.training.loop import INTERRUPTED, fit  # a question does not need it
+
     parts = RunFolder(folder)
     beside = config.predictor if len(graph.splits["valid"]) else None
-    earlier = earlier_predictor = None
-    if from_run is not None:
-        earlier = RunFolder(from_run.folder if isinstance(from_run, Run) else from_run)
-        check_earlier(earlier, config, graph)
-        if beside and RunFolder(earlier.predictor).has_model:
-            earlier_predictor = RunFolder(earlier.predictor)
-            check_earlier(earlier_predictor, beside, graph)
+    earlier, earlier_predictor = _earlier(from_run, config, beside, graph)
     if minutes is not None and beside:
         minutes /= 2
     outcome = fit(
@@ -331,3 +327,23 @@ def train(
         why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
         outcome = replace(outcome, why=why, predictor=of_predictor)
     return Run(folder, outcome=outcome)
+
+
+def _earlier(
+    run: Run | Path | str | None,
+    config: TrainConfig,
+    beside: TrainConfig | None,
+    graph: KnowledgeGraph,
+) -> tuple[RunFolder | None, RunFolder | None]:
+    """Return the folders to begin from, of a model and of its predictor, once they are checked."""
+    if run is None:
+        return None, None
+    from betae.training.warm_start import check_earlier
+
+    earlier = RunFolder(run.folder if isinstance(run, Run) else run)
+    check_earlier(earlier, config, graph)
+    predictor = RunFolder(earlier.predictor)
+    if beside is None or not predictor.has_model:
+        return earlier, None
+    check_earlier(predictor, beside, graph)
+    return earlier, predictor
