@@ -51,10 +51,11 @@ from betae.search.export import export_vectors
 from betae.storage import check_place
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
-from betae.training.loop import INTERRUPTED, Outcome, fit
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
 EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
@@ -279,6 +280,7 @@ def train(
     valid: QuerySet | None = None,
     minutes: float | None = None,
     resume: bool = False,
+    from_run: Run | Path | str | None = None,
     report: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Run:
     """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
@@ -290,9 +292,15 @@ def train(
     `minutes` limits the time (over all sessions of a run that is resumed), half of it for each of
     the two; the learning rate then falls with the time, not the steps. `report` is told every line
     of the metrics.
+
+    `from_run` is a run on this graph before edges were added to it: model and predictor begin with
+    its weights, and what is new to the graph with those of its neighbours.
     """
+    from betae.training.loop import INTERRUPTED, fit  # a question does not need it
+
     parts = RunFolder(folder)
     beside = config.predictor if len(graph.splits["valid"]) else None
+    earlier, earlier_predictor = _earlier(from_run, config, beside, graph)
     if minutes is not None and beside:
         minutes /= 2
     outcome = fit(
@@ -303,6 +311,7 @@ def train(
         valid=valid,
         minutes=minutes,
         resume=resume,
+        earlier=earlier,
         report=report,
     )
     if beside and outcome.why != INTERRUPTED:
@@ -312,8 +321,29 @@ def train(
             RunFolder(parts.predictor),
             minutes=minutes,
             resume=resume,
+            earlier=earlier_predictor,
             report=lambda line: report({"predictor": True, **line}),
         )
-        if of_predictor.why == INTERRUPTED:
-            outcome = replace(outcome, why=INTERRUPTED)
+        why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
+        outcome = replace(outcome, why=why, predictor=of_predictor)
     return Run(folder, outcome=outcome)
+
+
+def _earlier(
+    run: Run | Path | str | None,
+    config: TrainConfig,
+    beside: TrainConfig | None,
+    graph: KnowledgeGraph,
+) -> tuple[RunFolder | None, RunFolder | None]:
+    """Return the folders to begin from, of a model and of its predictor, once they are checked."""
+    if run is None:
+        return None, None
+    from betae.training.warm_start import check_earlier
+
+    earlier = RunFolder(run.folder if isinstance(run, Run) else run)
+    check_earlier(earlier, config, graph)
+    predictor = RunFolder(earlier.predictor)
+    if beside is None or not predictor.has_model:
+        return earlier, None
+    check_earlier(predictor, beside, graph)
+    return earlier, predictor

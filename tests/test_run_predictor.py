@@ -8,7 +8,6 @@ import signal
 import pytest
 import torch
 
-import betae.run
 from betae import KnowledgeGraph, Run, sample_queries, train
 from betae.errors import InvalidArgument
 from betae.training import loop
@@ -130,7 +129,7 @@ def test_each_part_has_half_the_time(config, graph, monkeypatch, tmp_path):
         times.append(minutes)
         return Outcome(1, 1.0, 1.0, 1, None, "time is up")
 
-    monkeypatch.setattr(betae.run, "fit", fit)
+    monkeypatch.setattr("betae.training.loop.fit", fit)
     for minutes in (6.0, None):
         train(graph, config, tmp_path / "run", minutes=minutes)
     assert times == ([3.0, 3.0, None, None] if config.predictor else [6.0, None])
@@ -149,20 +148,20 @@ def train_both(graph_folder, run, killed_at, resume=False):
     """Train in a process that gets SIGKILL between the parts, or at a step of one of them."""
     torch.set_num_threads(1)
     loop.REPORT_EVERY = 5
-    fits = []
+    fits, inner = [], loop.fit
 
     def fit(*arguments, **keywords):
         fits.append(arguments)
         if killed_at == "between" and len(fits) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return loop.fit(*arguments, **keywords)
+        return inner(*arguments, **keywords)
 
     def report(line):
         place = "predictor" if line.get("predictor") else "model", line["step"]
         if place == killed_at and "loss" in line:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    betae.run.fit = fit
+    loop.fit = fit
     train(KnowledgeGraph.open(graph_folder), CONFIG, run, resume=resume, report=report)
 
 

@@ -25,7 +25,14 @@ from betae.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from betae.graph.graph import KnowledgeGraph
+    from betae.training.config import TrainConfig
     from betae.training.loop import Outcome
+
+NO_VALIDATION = (
+    "the graph has no validation edges, so nothing tells the best model from the last, and answers "
+    "will be ranked by embedding, without probabilities. Ingest the graph with --valid 0.05, say."
+)
 
 
 @app.command(
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     "  betae train graph --out run\n\n"
     "  betae train graph --recipe recipe.toml --minutes 30 --out run\n\n"
     "  betae train graph --recipe recipe.toml --out run --resume\n\n"
+    "  betae train grown-graph --from run --out new-run\n\n"
     "  torchrun --nproc-per-node 2 -m betae train graph --out run"
 )
 def train(
@@ -47,22 +55,25 @@ def train(
     ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(
-            help="Training queries; without them they are sampled on the fly.",
-            callback=existing_folder,
-        ),
+        typer.Option(help="Training queries; else sampled on the fly.", callback=existing_folder),
     ] = None,
     valid: Annotated[
         Path | None,
-        typer.Option(
-            help="Validation queries; without them they are sampled.", callback=existing_folder
-        ),
+        typer.Option(help="Validation queries; else they are sampled.", callback=existing_folder),
     ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="Time for training; the learning rate falls with it.", min=0),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A run on this graph before edges were added: begin with its weights.",
+            callback=existing_folder,
+        ),
+    ] = None,
 ) -> None:
     """Train a model to answer queries; Ctrl-C stops it cleanly, --resume continues it."""
     from betae.graph.graph import KnowledgeGraph
@@ -72,15 +83,10 @@ def train(
     from betae.cli.progress import showing_progress
     from betae.querysets.query_set import QuerySet
     from betae.run import train as run_training
-    from betae.training.config import default_config, read_recipe
 
-    config = default_config(opened) if recipe is None else read_recipe(recipe)
+    config = _config(opened, recipe, earlier)
     if not len(opened.splits["valid"]):
-        warn(
-            "the graph has no validation edges, so nothing tells the best model from the last, and "
-            "answers will be ranked by embedding, without probabilities. Ingest the graph with "
-            "--valid 0.05, say."
-        )
+        warn(NO_VALIDATION)
     with showing_progress(err, target, config, minutes) as report:
         trained = run_training(
             opened,
@@ -90,11 +96,22 @@ def train(
             valid=None if valid is None else QuerySet.open(valid),
             minutes=minutes,
             resume=resume,
+            from_run=earlier,
             report=report,
         )
     if report.is_shown and trained.outcome is not None:
         _say_outcome(trained.outcome)
         say(f"written to {target}")
+
+
+def _config(graph: KnowledgeGraph, recipe: Path | None, earlier: Path | None) -> TrainConfig:
+    """Return the settings of a recipe, of an earlier run, or by the size of the graph."""
+    from betae.run import Run
+    from betae.training.config import default_config, read_recipe
+
+    if recipe is not None:
+        return read_recipe(recipe)
+    return default_config(graph) if earlier is None else Run.open(earlier).config
 
 
 def _say_outcome(result: Outcome) -> None:
@@ -103,10 +120,16 @@ def _say_outcome(result: Outcome) -> None:
     if not result.best_step:
         return
     say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
+    _warn_of_frequency("model", result)
+    if result.predictor is not None:
+        _warn_of_frequency("link predictor", result.predictor)
+
+
+def _warn_of_frequency(what: str, result: Outcome) -> None:
     frequency = result.frequency_mrr
-    if frequency is not None and result.best_mrr < frequency:
+    if frequency is not None and result.best_step and result.best_mrr < frequency:
         warn(
-            "the model is worse than ranking entities by how often they occur with a query's "
+            f"the {what} is worse than ranking entities by how often they occur with a query's "
             f"last relations ({frequency:.1f} %). Train longer, or on more."
         )
 

@@ -28,6 +28,7 @@ from betae.training.learner import Learner, make_learner
 from betae.training.optimizer import rate_factor
 from betae.training.streams import open_streams
 from betae.training.validation import frequency_mrr, validate, validation_queries
+from betae.training.warm_start import start_from
 
 REPORT_EVERY = 50  # steps
 INTERRUPTED = "interrupted"  # why training ended
@@ -45,6 +46,7 @@ class Outcome:
     best_step: int
     frequency_mrr: float | None  # of ranking by frequency on the same queries; None without them
     why: str  # why it ended
+    predictor: Outcome | None = None  # that of the link predictor beside the model
 
 
 def fit(
@@ -56,14 +58,17 @@ def fit(
     valid: QuerySet | None = None,
     minutes: float | None = None,
     resume: bool = False,
+    earlier: RunFolder | None = None,
     report: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Outcome:
-    """Train a model in a run's folder: see `betae.train`."""
+    """Train a model in a run's folder, from the weights of an `earlier` run: see `betae.train`."""
     if minutes is not None:
         check_positive("minutes", minutes)
     with interruptible() as is_interrupted, parallel.joined(RESUME):
         _check_folder(run.path, resume)
         learner = make_learner(graph, config)
+        if earlier is not None:
+            start_from(earlier, learner, graph)
         streams = open_streams(graph, queries, config)
         empty = EmptyQueries(graph, config) if config.empty else None
         valid = validation_queries(valid, learner.model, graph, config)

@@ -90,6 +90,19 @@ def test_a_model_that_is_below_frequency(betae, tmp_path):
     assert "validation edges" not in error
 
 
+def test_a_predictor_that_is_below_frequency(betae, monkeypatch):
+    """It is compared for itself, on the queries that it was validated on."""
+    rate = PREDICTOR.replace("steps = 15", "steps = 15\nlearning_rate = 1e-9")
+    monkeypatch.setattr(
+        "betae.training.loop.frequency_mrr",
+        lambda _, queries: 0.1 if len(queries.blocks) > 1 else 99.0,
+    )
+    _, error = betae(two_hubs(), RECIPE + rate)
+    assert BELOW.replace("the model", "the link predictor") in error
+    assert BELOW not in error
+    assert "(99.0 %)" in error
+
+
 def test_a_model_that_is_not(betae, monkeypatch):
     monkeypatch.setattr("betae.training.loop.frequency_mrr", lambda *_: 0.1)
     _, error = betae(two_hubs())
