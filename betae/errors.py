@@ -30,11 +30,14 @@ class InvalidArgument(BetaeError):
 
 
 class TripleError(BetaeError):
-    """An input file (triples, labels, queries) that cannot be read; `file`, `line` say where."""
+    """An input file (triples, labels, queries) that cannot be read; `file`, `line` say where.
 
-    def __init__(self, message: str, file: Path | str, line: int | None = None):
+    What has no lines, such as a Parquet file, has rows: `unit` is the word for them.
+    """
+
+    def __init__(self, message: str, file: Path | str, line: int | None = None, unit: str = "line"):
         self.file, self.line = Path(file), line
-        place = f"{file}" if line is None else f"{file}, line {line}"
+        place = f"{file}" if line is None else f"{file}, {unit} {line}"
         super().__init__(f"{place}: {message}")
 
 
@@ -54,7 +57,8 @@ class QuerySyntaxError(QueryError):
         line = before.rpartition("\n")[2] + after.partition("\n")[0]
         self.column = len(before.rpartition("\n")[2]) + 1
         self.line = before.count("\n") + 1
-        super().__init__(f"{message}\n  {line}\n  {' ' * (self.column - 1)}^")
+        where = f"Line {self.line}: " if "\n" in text.strip() else ""
+        super().__init__(f"{where}{message}\n  {line}\n  {' ' * (self.column - 1)}^")
 
 
 class UnsupportedQuery(QueryError):

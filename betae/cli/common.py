@@ -61,6 +61,8 @@ class PlainConsole(Console):
             yield Segment(text if control else printable(text), style, control)
 
 
+if os.environ.get("COLUMNS") == "0":  # some containers say so, and then nothing would be shown
+    del os.environ["COLUMNS"]
 out, err = PlainConsole(), PlainConsole(stderr=True)
 
 

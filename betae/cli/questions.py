@@ -176,15 +176,21 @@ def _read_lines(source: str) -> list[_Question]:
 
     Empty lines and those that begin with # are skipped.
     """
+    name = "standard input" if source == "-" else source
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{source} cannot be read: {error}.") from error
-    return [
-        _Question(line, source, number)
+    except OSError as error:
+        raise InvalidArgument(f"{name} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{name} is not text in UTF-8.") from error
+    questions = [
+        _Question(line, name, number)
         for number, line in enumerate(text.split("\n"), 1)
         if line.strip() and not line.startswith("#")
     ]
+    if not questions:
+        warn(f"{name} has no questions.")
+    return questions
 
 
 class _Printer:

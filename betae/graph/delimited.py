@@ -21,12 +21,13 @@ import polars as pl
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import COLUMNS, are_numbers, find_columns, may_be_header, places_of
 from betae.graph.names import printable
-from betae.graph.source import DEFAULT, Reading, Source
+from betae.graph.source import DEFAULT, EMPTY, Reading, Source
 
 SEPARATORS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 SPOKEN = {"\t": "tabs", ",": "commas", " ": "spaces", ";": "semicolons"}
 Schema = Mapping[Any, pl.DataType]  # column -> type; polars is stricter about keys than we are
-EMPTY = "the file is empty: it has no rows."
+BY_COMMAND_LINE = {"\t": "tab", " ": "' '", ";": "';'", "|": "'|'", ",": ","}
+csv.field_size_limit(2**31 - 1)  # it only finds mistakes: polars, which reads, has no limit
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -
     cells = [f"column_{place + 1}" for place in range(layout.width)]
     names = {cells[place]: column for place, column in zip(layout.places, columns, strict=True)}
     types = {cell: schema[names[cell]] if cell in names else pl.String() for cell in cells}
+    if dialect.is_quoted:  # categories would be read up to a quote that closes too early
+        types = dict.fromkeys(cells, pl.String())
     try:
         frame = pl.read_csv(
             source.whole(),
@@ -100,7 +103,7 @@ def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -
     except (pl.exceptions.PolarsError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         fault = _explain(source, dialect, columns, layout)
         raise fault or TripleError(str(error).splitlines()[0], source.path) from error
-    frame = frame.rename(names).select(columns)
+    frame = frame.rename(names).select(columns).cast(dict(schema))
     if not len(frame):
         raise TripleError(EMPTY, source.path)
     comments = _count_comments(source, dialect) if dialect.comment else 0
@@ -127,8 +130,8 @@ def _layout(
         reader = dialect.reader(chain([line], lines))
         try:
             cells = tuple(cell.strip("\r\n") for cell in next(reader))
-        except csv.Error:  # a very long name, which polars reads all the same
-            cells = columns
+        except csv.Error as error:
+            raise TripleError(_spoken(error), source.path, blank + comments + 1) from error
         skip, asked = blank + comments, reading.columns if columns == COLUMNS else None
         places = find_columns(cells) if columns == COLUMNS else None
         if asked is not None:
@@ -186,17 +189,35 @@ def _explain(
         reader = dialect.reader(
             (line if not dialect.is_comment(line) else "\n" for line in lines), strict=True
         )
+        begins = 1  # the line of the row that is read
         try:
             for row in reader:
+                begins, ends = reader.line_num + 1, reader.line_num
                 if not row or (len(row) == 1 and not row[0].strip()):
                     continue
                 if fault := _fault_in_row(row, dialect, columns, layout):
-                    return TripleError(fault, source.path, reader.line_num)
+                    return TripleError(fault, source.path, ends)
         except TripleError as error:
             return error
         except csv.Error as error:
-            return TripleError(f"{error}.", source.path, reader.line_num)
+            return TripleError(_spoken(error), source.path, begins)
     return None
+
+
+def _spoken(error: csv.Error) -> str:
+    """Say what the csv module means."""
+    if "unexpected end of data" in str(error):
+        return "a name begins with a quote that is never closed."
+    if "expected after" in str(error):
+        return (
+            "something stands between a closing quote and the end of the name. Within a quoted "
+            'name, write a quote twice: "say ""hi""".'
+        )
+    if "new-line character" in str(error):
+        return (
+            "a lone carriage return, as old Macs end lines. Convert it: tr '\\r' '\\n' < OLD > NEW"
+        )
+    return f"{error}."
 
 
 def _fault_in_row(
@@ -209,8 +230,10 @@ def _fault_in_row(
             hint = " Lines that begin with # are skipped with --comment '#'."
         elif len(row) > layout.width and columns == COLUMNS:
             hint = " With --columns head=1,relation=2,tail=3 others are left out."
+        elif len(row) == 1 and columns == COLUMNS:
+            hint = _hint_of_delimiter(row[0], layout.width)
         return (
-            f"{len(row)} columns, {layout.width} expected "
+            f"{len(row)} column{'s' if len(row) > 1 else ''}, {layout.width} expected "
             f"({printable(', '.join(names))} separated by {dialect.spoken}).{hint}"
         )
     for place, column in zip(layout.places, columns, strict=True):
@@ -219,3 +242,12 @@ def _fault_in_row(
     if sum(name.count('"') for name in row) % 2 and dialect.is_quoted:
         return "a stray double quote."
     return None
+
+
+def _hint_of_delimiter(line: str, width: int) -> str:
+    """Say which delimiter would make so many columns of a line, if any."""
+    for delimiter, word in BY_COMMAND_LINE.items():
+        if line.count(delimiter) == width - 1:
+            spoken = SPOKEN.get(delimiter, word)
+            return f" It has {spoken} instead: --delimiter {word}."
+    return ""

@@ -140,9 +140,11 @@ def write_table(
     """
     suffix, is_zipped = suffix or suffix_of(path), path.suffix.lower() == ".gz"
     if suffix not in WRITTEN or (is_zipped and suffix == ".parquet"):
+        what = suffix + ".gz" * is_zipped
+        fault = f"cannot write {what!r}" if what else "the name does not end in a format"
         raise TripleError(
-            f"cannot write {suffix + '.gz' * is_zipped!r}. Choose {', '.join(WRITTEN)}; all but "
-            ".parquet also with .gz.",
+            f"{fault}. Choose {', '.join(WRITTEN)}; all but .parquet also with .gz; or say it by "
+            "--format csv.",
             path,
         )
     # Into memory first: polars' own errors do not tell a full disk from any other. The header is

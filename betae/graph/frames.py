@@ -11,9 +11,8 @@ import polars as pl
 
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import COLUMNS, find_columns, places_of
-from betae.graph.delimited import EMPTY
 from betae.graph.names import printable
-from betae.graph.source import DEFAULT, Reading
+from betae.graph.source import DEFAULT, EMPTY, Reading
 
 if TYPE_CHECKING:
     from betae.graph.source import Source
@@ -44,7 +43,7 @@ def triples_of_frame(
         )
     header = tuple(frame.columns) if found and found != (0, 1, 2) else None
     frame = frame.select(
-        frame.to_series(place).cast(pl.String).alias(column)
+        _names_of(frame.to_series(place), name).alias(column)
         for column, place in zip(COLUMNS, places, strict=True)
     )
     if not len(frame):
@@ -53,8 +52,22 @@ def triples_of_frame(
         pl.any_horizontal(pl.col(COLUMNS).is_null() | (pl.col(COLUMNS) == ""))
     )
     if len(empty):
-        raise TripleError("a name is empty.", name, empty["row"][0] + 1)
+        raise TripleError("a name is empty.", name, empty["row"][0] + 1, unit="row")
     return frame, header
+
+
+def _names_of(column: pl.Series, file: Path) -> pl.Series:
+    """Return the names in a column as strings; what is not a number is missing."""
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+    try:
+        if not column.dtype.is_nested():
+            return column.cast(pl.String)
+    except pl.exceptions.PolarsError:  # bytes that are not UTF-8, Python objects
+        pass
+    raise TripleError(
+        f"the column {column.name!r} holds {column.dtype}, and not names or numbers.", file
+    )
 
 
 def as_frame(rows: Any) -> pl.DataFrame:
@@ -79,7 +92,9 @@ def as_frame(rows: Any) -> pl.DataFrame:
     for number, row in enumerate(rows, 1):
         names = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
         if len(names) != len(COLUMNS):
-            raise TripleError(f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, number)
+            raise TripleError(
+                f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, number, unit="row"
+            )
         listed.append(names)
     columns = zip(*listed, strict=True) if listed else [()] * len(COLUMNS)
     return pl.DataFrame(
@@ -95,7 +110,9 @@ def _strings(values: Iterable[Any]) -> list[str | None]:
         try:
             (name or "").encode()
         except UnicodeEncodeError as error:
-            raise TripleError(f"{name!r} is not valid Unicode.", IN_MEMORY, number) from error
+            raise TripleError(
+                f"{name!r} is not valid Unicode.", IN_MEMORY, number, unit="row"
+            ) from error
     return names
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import IO
 from urllib.parse import quote, unquote
+from xml.parsers import expat
 
 import polars as pl
 import pyoxigraph as ox
@@ -25,6 +27,8 @@ from betae.graph.source import TRUNCATED, Source
 
 STRINGS = dict.fromkeys(("head", "relation", "tail"), pl.String())
 BATCH = 100_000
+PLACE = re.compile(r"^Parser error at line \d+ [^:]*: ")  # the line is told by TripleError
+RELATIVE = " Write whole IRIs, or say what they begin with: @base <http://example.org/> ."
 WRITTEN = {".nt": ox.RdfFormat.N_TRIPLES, ".ttl": ox.RdfFormat.TURTLE}
 OTHER_NAMES = "urn:betae:"
 BLANK = "_:"
@@ -70,15 +74,21 @@ def read_rdf(
     frames = []
     try:
         with source.open() as file:
+            if file.read(len(BOM_UTF8)) != BOM_UTF8:
+                file.seek(0)
             parser = ox.parse(input=file, format=syntax)
             rows = _edges(parser, content, name_of)
             while batch := list(islice(rows, BATCH)):
                 frame = pl.DataFrame(batch, schema=STRINGS, orient="row")
                 frames.append(frame.cast(schema))
             content.prefixes = dict(parser.prefixes)
+            if syntax == ox.RdfFormat.RDF_XML:
+                _check_is_whole(file, source)
     except SyntaxError as error:
+        message = PLACE.sub("", error.msg)
+        hint = RELATIVE if "No scheme found" in message else ""
         raise TripleError(
-            f"not valid {syntax.name}: {error.msg}.", source.path, error.lineno
+            f"not valid {syntax.name}: {message}.{hint}", source.path, error.lineno
         ) from error
     except EOFError as error:
         raise TripleError(TRUNCATED, source.path) from error
@@ -89,6 +99,18 @@ def read_rdf(
     content.triples = pl.concat(frames)
     content.blank_nodes = set(name_of.blank.values())
     return content
+
+
+def _check_is_whole(file: IO[bytes], source: Source) -> None:
+    """Raise if XML ends too early: pyoxigraph takes what there is."""
+    file.seek(0)
+    try:
+        expat.ParserCreate().ParseFile(file)
+    except expat.ExpatError as error:
+        message = expat.ErrorString(error.code)
+        raise TripleError(
+            f"not valid RDF/XML: {message}. Is the file cut off?", source.path, error.lineno
+        ) from error
 
 
 def _edges(

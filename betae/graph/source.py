@@ -15,8 +15,10 @@ from betae.errors import InvalidArgument, TripleError
 from betae.graph.columns import Columns, check_columns
 
 STANDARD_INPUT = "-"
+EMPTY = "the file is empty: it has no rows."
 TRUNCATED = "the gzip file is truncated. Download or copy it again."
 GZIP_MAGIC = b"\x1f\x8b"
+UTF_16 = "the text is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"
 
 
 @dataclass(frozen=True)
@@ -53,30 +55,41 @@ DEFAULT = Reading()
 
 @dataclass(frozen=True)
 class Source:
-    """One file, or what standard input held."""
+    """One file, or what standard input or a pipe held."""
 
     path: Path  # as messages name it
     suffix: str  # of the format: ".tsv", ".nt", ...
-    content: bytes | None = None  # unzipped, of standard input
+    content: bytes | None = None  # unzipped, of what can be read only once
+    is_zipped: bool = False
 
     @classmethod
     def of(cls, path: Path, reading: Reading = DEFAULT) -> Source:
-        """Find out the format; `-` is standard input, which is read whole."""
+        """Find out the format; `-` is standard input. That and pipes are read whole."""
         asked = None if reading.format is None else f".{reading.format.lower().lstrip('.')}"
         if str(path) == STANDARD_INPUT:
-            content = sys.stdin.buffer.read()
             name = Path("standard input")
-            if content.startswith(GZIP_MAGIC):
-                content = _unzip(content, name)
-            return cls(name, asked or _guess(content, name, reading.delimiter), content)
-        if not path.is_file():
+            if sys.stdin is None:
+                raise TripleError("it is closed.", name)
+            return cls._once(sys.stdin.buffer.read(), name, asked, reading)
+        if path.is_dir():
+            raise TripleError("this is a folder. Name the files of triples.", path)
+        if not path.exists():
             raise TripleError("there is no such file.", path)
-        return cls(path, asked or suffix_of(path))
+        suffix = asked or suffix_of(path)
+        if not path.is_file():  # a pipe, such as <(zcat facts.gz) in a shell, or a device
+            return cls._once(path.read_bytes(), path, suffix, reading)
+        with path.open("rb") as file:
+            beginning = file.read(64)
+        is_zipped = path.suffix.lower() == ".gz" or beginning.startswith(GZIP_MAGIC)
+        _refuse_utf_16(beginning, path)
+        return cls(path, suffix, is_zipped=is_zipped)
 
-    @property
-    def is_zipped(self) -> bool:
-        """Whether the file is gzipped."""
-        return self.content is None and self.path.suffix.lower() == ".gz"
+    @classmethod
+    def _once(cls, content: bytes, name: Path, suffix: str | None, reading: Reading) -> Source:
+        if content.startswith(GZIP_MAGIC):
+            content = _unzip(content, name)
+        _refuse_utf_16(content[:64], name)
+        return cls(name, suffix or _guess(content, name, reading.delimiter), content)
 
     def open(self) -> IO[bytes]:
         """Open it for reading, unzipped."""
@@ -111,6 +124,15 @@ def suffix_of(path: Path) -> str:
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
+def _refuse_utf_16(beginning: bytes, name: Path) -> None:
+    """Raise if a file begins as UTF-16 does: with its mark, or each other byte 0."""
+    halves = (beginning[::2], beginning[1::2])
+    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or (
+        len(beginning) >= 4 and any(beginning) and not all(map(any, halves))
+    ):
+        raise TripleError(UTF_16, name)
+
+
 def _unzip(content: bytes, name: Path) -> bytes:
     try:
         return gzip.decompress(content)
@@ -122,6 +144,8 @@ def _unzip(content: bytes, name: Path) -> bytes:
 
 def _guess(content: bytes, name: Path, delimiter: str | None) -> str:
     """Tell the format of what has no file name by how it begins."""
+    if not content.strip():
+        raise TripleError(EMPTY, name)
     if content.startswith(b"PAR1"):
         return ".parquet"
     text = content.removeprefix(b"\xef\xbb\xbf").lstrip()

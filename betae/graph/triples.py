@@ -153,6 +153,8 @@ class _Read:
 def _read_sources(
     everything: Sequence[tuple[Split, Any]], reading: Reading, say: Callable[[str], None]
 ) -> _Read:
+    if not any(split == "train" for split, _ in everything):
+        raise InvalidArgument("There is nothing to read: name at least one file of triples.")
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
     entity, relation = (pl.Categorical(each) for each in categories.values())
     schema = {"head": entity, "relation": relation, "tail": entity}

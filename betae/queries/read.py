@@ -16,6 +16,7 @@ COMMENTS = r"(\s*#(?!\d)[^\n]*\n)*\s*"
 SPARQL_START = re.compile(
     COMMENTS + r"(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
+EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SELECT."
 LONGEST_PATH = 4096  # characters
 
 
@@ -35,11 +36,10 @@ def read_query(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
 
 def read_question(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Question:
     """Read logic text or a SPARQL SELECT; `prefixes` need not be declared in SPARQL."""
+    if not text.strip():
+        raise InvalidArgument(f"The question has nothing in it. {EXAMPLE}")
     if _is_one_word(text):
-        raise InvalidArgument(
-            f"{text!r} is not a query: write logic text, such as '?X . capital(France, ?X)', or a "
-            "SPARQL SELECT."
-        )
+        raise InvalidArgument(f"{text!r} is not a query. {EXAMPLE}")
     return read_sparql(text, prefixes) if SPARQL_START.match(text) else read_logic(text)
 
 
@@ -48,9 +48,12 @@ def text_or_file(argument: str) -> str:
     path = Path(argument.strip())
     if _is_file(path):
         try:
-            return path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"{path} is not a text file in UTF-8.") from error
+        if not text.strip():
+            raise InvalidArgument(f"{path} is empty. {EXAMPLE}")
+        return text
     if _is_one_word(argument):
         raise InvalidArgument(f"{argument!r} is neither a query nor a file.")
     return argument

@@ -84,6 +84,11 @@ def _stripped(kind: Callable[..., Query], operands: tuple[Query, ...]) -> Query:
 
 
 def _id(name: str | int) -> int:
+    if name == PLACEHOLDER:
+        raise InvalidArgument(
+            "_ is a placeholder, which only `betae sample` fills: name an entity or a relation. "
+            'An entity that is called so is written "_".'
+        )
     if isinstance(name, str):
         raise InvalidArgument(f"{name!r} is a name where an id is needed: resolve the query first.")
     return name

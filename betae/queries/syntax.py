@@ -18,7 +18,7 @@ from functools import cache
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
-from betae.errors import QuerySyntaxError, UnsupportedQuery
+from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
 from betae.queries.ast import (
     PLACEHOLDER,
@@ -114,6 +114,8 @@ def read_logic(text: str) -> Question:
     """Read logic text with one or more targets."""
     import lark
 
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{text!r} is not text: a query is written ?X . capital(France, ?X)")
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput as error:
@@ -151,6 +153,8 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
         expected = error.accepts or error.expected
     spoken = [phrase for terminal, phrase in SPOKEN.items() if terminal in expected]
     hint = f" Expected {' or '.join(spoken)}." if spoken else ""
+    if "?" not in text[:position] and spoken == [SPOKEN["VARIABLE"]]:
+        hint += " A question is written like this: ?X . capital(France, ?X)"
     return QuerySyntaxError(f"Unexpected {found}.{hint}", text, position)
 
 

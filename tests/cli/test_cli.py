@@ -82,7 +82,7 @@ COMMANDS = commands()
 
 
 def test_all_commands():
-    names = "ingest export info entities relations sample explain demo answer complete"
+    names = "ingest export info entities relations sample explain query demo answer complete"
     names += " train plot inspect eval report"
     assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
 

@@ -172,7 +172,7 @@ BAD = [
     ("after header.csv", "h,r,t\na,r,b\na,r\n", 3, "separated by commas"),
     ("few.csv.gz", "a,r,b\na,r\n", 2, "2 columns"),
     ("many.csv", 'a,r,b\n"x\ny",r,b,c\n', 3, "4 columns"),
-    ("open quote.csv", 'a,r,b\na,"r,b\n', 2, "unexpected end"),
+    ("open quote.csv", 'a,r,b\na,"r,b\n', 2, "never closed"),
     ("no head.tsv", "a\tr\tb\n\tr\tb\n", 2, "head is empty"),
     ("no relation.tsv", GOOD + "a\t\tb\n", 2001, "relation is empty"),
     ("no tail.csv", 'a,r,b\r\na,r,""\r\n', 2, "tail is empty"),

@@ -78,16 +78,16 @@ def test_tables_in_memory_are_split_like_files():
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([("a", "r", "b"), ("a", "r")], r"the triples, line 2: \('a', 'r'\) is not a head"),
+        ([("a", "r", "b"), ("a", "r")], r"the triples, row 2: \('a', 'r'\) is not a head"),
         (["abc"], "'abc' is not a head, a relation and a tail"),
         ([5], "5 is not a head"),
-        ([("a", "r", "b"), ("a", None, "b")], "line 2: a name is empty"),
-        ([("a", "", "b")], "line 1: a name is empty"),
-        ([("a", float("nan"), "b")], "line 1: a name is empty"),
-        ([("a", "r", "\ud800")], "line 1: .*not valid Unicode"),
+        ([("a", "r", "b"), ("a", None, "b")], "row 2: a name is empty"),
+        ([("a", "", "b")], "row 1: a name is empty"),
+        ([("a", float("nan"), "b")], "row 1: a name is empty"),
+        ([("a", "r", "\ud800")], "row 1: .*not valid Unicode"),
         ([], "it has no rows"),
         (pl.DataFrame({"a": ["x"], "b": ["y"]}), "its columns are a, b"),
-        (pl.DataFrame({"h": ["x", None], "r": ["y", "y"], "t": ["z", "z"]}), "line 2: a name is"),
+        (pl.DataFrame({"h": ["x", None], "r": ["y", "y"], "t": ["z", "z"]}), "row 2: a name is"),
     ],
     ids=str,
 )
@@ -98,7 +98,7 @@ def test_bad_rows_are_named(rows, words):
 
 def test_a_gap_in_a_pandas_frame_is_named():
     frame = pandas_frame(["h", "r", "t"], [("a", "r", "b"), ("a", None, "b")])
-    with pytest.raises(TripleError, match="line 2: a name is empty"):
+    with pytest.raises(TripleError, match="row 2: a name is empty"):
         KnowledgeGraph.from_triples(frame)
 
 

@@ -261,10 +261,15 @@ def test_export_of_single_splits(toy_folder, toy_graph, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("out.rdf", "'.rdf'"), ("out", "''"), ("out.parquet.gz", "'.parquet.gz'")]
+    ("name", "words"),
+    [
+        ("out.rdf", "cannot write '.rdf'"),
+        ("out", "the name does not end in a format"),
+        ("out.parquet.gz", "cannot write '.parquet.gz'"),
+    ],
 )
 def test_export_refuses_other_formats(toy_graph, tmp_path, name, words):
-    with pytest.raises(TripleError, match=f"cannot write {re.escape(words)}"):
+    with pytest.raises(TripleError, match=re.escape(words)):
         toy_graph.export(tmp_path / name)
     assert not list(tmp_path.glob("out*"))
 
