@@ -1,19 +1,26 @@
 """The commands and the Python of README and docs are run, in order, in one folder.
 
 They run in this process, since importing torch takes longer than most of them; other tests run the
-command line in a process of its own.
+command line in a process of its own. The files that a reader would bring are in `folder`; the
+commands that are not run are in NOT_RUN, with the reason.
 """
 
+import gzip
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import betae
+from betae.training.config import read_recipe
 from tests.cli.test_cli import run
 
 ROOT = Path(__file__).parents[1]
+HAVE_A_GRAPH = ("queries.md", "training.md", "evaluation.md", "answers.md")  # from the README
 DOCUMENTS = [
     "README.md",
     "docs/graphs.md",
@@ -44,9 +51,24 @@ FILM = """\
 """
 
 
-def blocks(document: str, language: str) -> list[str]:
+LANGUAGES = {"console", "python", "toml", ""}  # "" is for trees of files
+NOT_RUN = {"make demo": "it installs the package and its dependencies"}
+
+
+def all_blocks(document: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each block, in the order in which they stand."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```(\S*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return [text for each, text in all_blocks(document) if each == language]
+
+
+def commands(block: str) -> list[str]:
+    lines = [line for line in block.splitlines() if line]
+    assert all(line.startswith("$ ") for line in lines), f"a line that is no command:\n{block}"
+    return [line.removeprefix("$ ") for line in lines]
 
 
 @pytest.fixture
@@ -64,31 +86,63 @@ def folder(tmp_path):
     (tmp_path / "wrong-facts.tsv").write_text("Ada\tlives_in\tParis\nAda\tlives_in\tParma\n")
     (tmp_path / "trips.csv").write_text("city;mode;destination\nOslo;train;Bergen\n")
     (tmp_path / "film.ttl").write_text(FILM)
+    (tmp_path / "facts.nt.gz").write_bytes(gzip.compress(b"<x:a> <x:r> <x:b> .\n"))
     return tmp_path
+
+
+def run_command(command: str) -> None:
+    """Run what is typed after the $: in this process, or in a shell if it is a pipe."""
+    if command in NOT_RUN:
+        return
+    if command.startswith("betae "):
+        result = run(*shlex.split(command, comments=True)[1:])
+        assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
+        return
+    betae = f'betae() {{ "{sys.executable}" -m betae "$@"; }}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {betae}; {command}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_and_code_run(document, folder, monkeypatch):
+    """Every block as it is printed, one after the other."""
     monkeypatch.chdir(folder)
-    commands = [
-        line.removeprefix("$ ")
+    if document.removeprefix("docs/") in HAVE_A_GRAPH:
+        run_command("betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
+    for number, (language, text) in enumerate(all_blocks(document), 1):
+        place = f"{document}, block {number}"
+        assert language in LANGUAGES, place
+        if language == "console":
+            for command in commands(text):
+                run_command(command)
+        elif language == "python":
+            exec(compile(text, place, "exec"), {"__name__": "__main__"})
+        elif language == "toml":
+            (folder / "printed.toml").write_text(text, encoding="utf-8")
+            read_recipe(folder / "printed.toml")
+
+
+def test_all_documents_are_run():
+    """Those that are left out have nothing to run, and what is not run is still printed."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    for path in pages:
+        document = path.relative_to(ROOT).as_posix()
+        languages = {language for language, _ in all_blocks(document)}
+        if document not in DOCUMENTS:
+            assert languages <= {""}, document
+    printed = {
+        command
+        for document in DOCUMENTS
         for block in blocks(document, "console")
-        for line in block.splitlines()
-        if line.startswith("$ betae ")
-    ]
-    if document.removeprefix("docs/") in (
-        "queries.md",
-        "training.md",
-        "evaluation.md",
-        "answers.md",
-    ):
-        commands.insert(0, "betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
-    for command in commands:
-        result = run(*shlex.split(command, comments=True)[1:])
-        assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
-    for number, code in enumerate(blocks(document, "python"), 1):
-        exec(compile(code, f"{document}, block {number}", "exec"), {"__name__": "__main__"})
-    assert commands or blocks(document, "python")
+        for command in commands(block)
+    }
+    assert printed >= NOT_RUN.keys()
 
 
 def test_the_notations_of_one_query_run_as_printed():
