@@ -40,7 +40,7 @@ def valid_for(name, valid):
 
 def train_all(graph, out, rank, valid):
     """Do every recipe, and write the message of what cannot be done."""
-    start, save_config = loop._start, RunFolder.save_config
+    start, save_config = loop._check_folder, RunFolder.save_config
     for name in RECIPES:
         # All look at the folder before the first writes to it, but for "late".
         def start_together(*arguments, name=name):
@@ -54,7 +54,7 @@ def train_all(graph, out, rank, valid):
                 time.sleep(0.3)
             save_config(*arguments)
 
-        loop._start, RunFolder.save_config = start_together, save_later
+        loop._check_folder, RunFolder.save_config = start_together, save_later
         try:
             loop.fit(graph, recipe_of(name), RunFolder(out / name), valid=valid_for(name, valid))
         except BetaeError as error:
@@ -78,11 +78,11 @@ def main():
             os.kill(os.getpid(), signal.SIGKILL)
         return validate(*arguments)
 
-    def begin(*arguments, start=loop._start):
+    def begin(*arguments, start=loop._check_folder):
         time.sleep(1.5 * (1 - rank))  # see `train_all`
         return start(*arguments)
 
-    loop.validate, loop._start = die, begin
+    loop.validate, loop._check_folder = die, begin
     config = small_config(steps=100_000, checkpoint_every=10, validate_every=50)
     try:
         loop.fit(graph, config, RunFolder(out), valid=valid)
