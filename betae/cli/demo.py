@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from betae.cli.common import err
 from betae.cli.show import draw_description, draw_predictions, draw_tree, with_exact_answers
 from betae.datasets.bundled import world
 from betae.exact.answers import answers
@@ -46,12 +47,12 @@ def run_demo(console: Console, folder: Path) -> None:
         "from the others how probable every missing edge is. Then the question is asked again, of "
         "the completed graph:\n"
     )
-    run = _train(graph, folder, console)
+    run = _train(graph, folder)
     console.print(_draw_predictions(run, resolve(query, graph)))
     console.print(f"\nThe graph and the trained run are in {folder}.", highlight=False)
 
 
-def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
+def _train(graph: KnowledgeGraph, folder: Path) -> Run:
     from betae.cli.progress import showing_progress
     from betae.run import train
     from betae.training.config import default_config
@@ -60,7 +61,7 @@ def _train(graph: KnowledgeGraph, folder: Path, console: Console) -> Run:
     if not (folder / "graph").exists():
         graph.save(folder / "graph")
     graph, run = KnowledgeGraph.open(folder / "graph"), folder / "run"
-    with showing_progress(console, run, config) as report:
+    with showing_progress(err, run, config) as report:
         return train(graph, config, run, resume=run.exists(), report=report)
 
 

@@ -71,7 +71,7 @@ class Reporter:
         self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
         self.board: Any | None = None
         self.is_shown = is_shown
-        self.what, self.mrr = "", "-"  # what is being trained, and its last validation
+        self.what, self.mrr = "", ""  # what is being trained, and its last validation
         self.last_line = 0.0  # when one was printed without a terminal
         self.task = bars.add_task("starting", total=1.0)
 
@@ -80,7 +80,7 @@ class Reporter:
         beside = self.config.predictor if line.get("predictor") else None
         config, what = beside or self.config, "predictor, " if beside else ""
         if what != self.what:
-            self.what, self.mrr = what, "-"
+            self.what, self.mrr = what, ""
         step = line["step"]
         if self.board is None:
             self.board = _tensorboard(self.run)
@@ -89,15 +89,15 @@ class Reporter:
                 if name not in ("step", "seconds", "predictor"):
                     self.board.add_scalar(("predictor/" if beside else "") + name, value, step)
         if "mrr" in line:
-            self.mrr = f"{line['mrr']:.1f}"
-            self._print(f"{what}step {step:,}  validation MRR {self.mrr} %")
+            self.mrr = f"  MRR {line['mrr']:.1f} %"
+            self._print(f"{what}step {step:,}  validation{self.mrr[1:]}")
             return
         minutes = self.minutes and self.minutes / (2 if self.config.predictor else 1)
         by_time = line["seconds"] / (60 * minutes) if minutes else 0.0
         done = min(max(step / config.steps, by_time), 1.0)
         left = line["seconds"] * (1 - done) / done / 60
         text = (
-            f"{what}step {step:,}  loss {line['loss']:.3f}  MRR {self.mrr} %  "
+            f"{what}step {step:,}  loss {line['loss']:.3f}{self.mrr}  "
             f"{line['queries_per_second']:,.0f} queries/s  {left:.1f} min left"
         )
         self.bars.update(self.task, completed=done, description=text)

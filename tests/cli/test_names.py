@@ -5,7 +5,7 @@ import json
 import pytest
 
 from betae import KnowledgeGraph
-from tests.cli.test_cli import flat, run
+from tests.cli.test_cli import flat, run, run_process
 from tests.graph.test_labels import FILM, X
 
 
@@ -71,15 +71,14 @@ def test_every_label_and_prefix_is_searched(film):
     assert len(heat["labels"]) == 4
 
 
-def test_what_people_see(film, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    told = run("entities", film, "--limit", 2).stdout
+def test_what_people_see(film):
+    told = run_process("entities", film, "--limit", 2, COLUMNS="300").stdout
     lines = [flat(line) for line in told.splitlines()]
     assert lines[0] == "edges name labels for example"
     assert lines[1].startswith("2 :heat Heat, Heiß, L.A. Heat, La Heat schema:")
     assert "schema:director(:heat, :mann)" in lines[1]
     assert lines[-1] == "2 of 4 entities; --limit shows more"
-    told = flat(run("relations", film, "--limit", 1).stdout)
+    told = flat(run_process("relations", film, "--limit", 1, COLUMNS="300").stdout)
     assert "2 schema:director directed by, réalisé par schema:director(" in told
     assert "1 of 2 relations" in told
 

@@ -229,11 +229,11 @@ def test_the_live_line_says_which_part_is_trained(tmp_path, monkeypatch):
             seen.append((task.description, task.completed))
     # 60 seconds are a quarter of the half of 8 minutes that each part has.
     assert seen[0] == (
-        "step 20  loss 1.500  MRR - %  1,000 queries/s  1.0 min left",
+        "step 20  loss 1.500  1,000 queries/s  1.0 min left",
         pytest.approx(20 / 40),
     )
     assert seen[1] == (
-        "predictor, step 8  loss 1.500  MRR - %  1,000 queries/s  3.0 min left",
+        "predictor, step 8  loss 1.500  1,000 queries/s  3.0 min left",
         pytest.approx(0.25),  # not 8 / 80
     )
 
@@ -251,7 +251,7 @@ def test_without_a_terminal_lines_are_printed_now_and_then(tmp_path, monkeypatch
         report({"step": 200, "seconds": 60.0, **figures})  # at 109: too soon
         report({"step": 400, "seconds": 60.0, **figures})  # at 116
     assert file.getvalue().splitlines() == [
-        "step 50  loss 1.500  MRR - %  1,000 queries/s  7.0 min left",
+        "step 50  loss 1.500  1,000 queries/s  7.0 min left",
         "step 100  validation MRR 12.3 %",
         "step 400  loss 1.500  MRR 12.3 %  1,000 queries/s  0.0 min left",
     ]

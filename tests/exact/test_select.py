@@ -151,7 +151,7 @@ def test_small_pieces_give_the_same(world, monkeypatch):
         ("SELECT * { ?x <parents>+ ?y }", UnknownRelation, "parents"),
         ("?X, ?Y . _(?X, ?Y)", InvalidArgument, "placeholder"),
         ("?X, ?Y . parent(?X, ?Y) & ?Y = _", InvalidArgument, "placeholder"),
-        ("?X . parent(?X, _)", InvalidArgument, "'_'"),
+        ("?X . parent(?X, _)", InvalidArgument, "_ is a placeholder"),
         ("?X, ?Y . parent(?X, ?Z)", UnsupportedQuery, "?Z is not bound"),
         ("?X, ?Y . parent(?X, ann)", UnsupportedQuery, "?Y does not occur"),
         ("?X, ?Y . parent(?X, ?Y) & exists ?Z : parent(?X, ?Y)", UnsupportedQuery, "never used"),
@@ -202,9 +202,9 @@ sys.exit(any(name in sys.modules for name in ("torch", "numba", "polars", "pyoxi
 
 
 def test_random_sparql_equals_a_sparql_engine():
-    sizes = [compare(seed) for seed in range(1_000)]
-    assert sum(size is not None for size in sizes) > 900
-    assert sum(bool(size) for size in sizes) > 500
+    sizes = [compare(seed) for seed in range(300)]
+    assert sum(size is not None for size in sizes) > 270
+    assert sum(bool(size) for size in sizes) > 140
 
 
 def holds(formula, values, graph, edges):
