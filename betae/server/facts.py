@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import re
+import signal
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -100,6 +101,8 @@ _here: dict[str, Any] = {}  # what `_start` was given
 
 
 def _start(folder: Path, store: Path, limits: Limits) -> None:
+    # Python's own handler would wait until pyoxigraph returns.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _here.update(graph=KnowledgeGraph.open(folder, verify=False), store=store, limits=limits)
     with suppress(ImportError):  # not on Windows
         import resource

@@ -79,6 +79,6 @@ def of_run(run):
 @pytest.fixture(scope="package")
 def of_graph(graph):
     """A client of a server of the graph alone, with small limits."""
-    limits = Limits(depth=4, branches=3, seconds=3, body_bytes=20_000, result_bytes=50_000)
+    limits = Limits(depth=4, branches=3, body_bytes=20_000, result_bytes=50_000)
     with serving(graph, limits=limits) as client:
         yield client
