@@ -19,7 +19,12 @@ export function showAnswers(holder, result, linkTo) {
 
 function legend() {
   const terms = Object.entries(STATUSES).map(([status, { sign, words }]) =>
-    el("li", { class: status }, el("span", { class: "sign", "aria-hidden": "true" }, sign), ` ${status}: ${words}`),
+    el(
+      "li",
+      { class: status },
+      el("span", { class: "sign", "aria-hidden": "true" }, sign),
+      ` ${status}: ${words}`,
+    ),
   );
   return el("ul", { class: "legend", "aria-label": "What the signs mean" }, ...terms);
 }
@@ -29,10 +34,20 @@ function row(answer, place, method, linkTo) {
   const { sign } = STATUSES[answer.status];
   const button = el(
     "button",
-    { type: "button", class: `answer ${answer.status}`, "aria-expanded": "false", "aria-controls": panel.id },
+    {
+      type: "button",
+      class: `answer ${answer.status}`,
+      "aria-expanded": "false",
+      "aria-controls": panel.id,
+    },
     el("span", { class: "rank" }, answer.rank === null ? "–" : `${answer.rank}`),
     el("span", { class: "label" }, answer.label),
-    el("span", { class: "status" }, el("span", { class: "sign", "aria-hidden": "true" }, sign), ` ${answer.status}`),
+    el(
+      "span",
+      { class: "status" },
+      el("span", { class: "sign", "aria-hidden": "true" }, sign),
+      ` ${answer.status}`,
+    ),
     bar(answer.probability ?? 0),
     el("span", { class: "percent" }, percent(answer.probability, answer.status === "known")),
   );
@@ -70,7 +85,13 @@ function explain(panel, answer, method, linkTo) {
 export function showRows(holder, { variables, rows, more }, linkTo) {
   const head = el("tr", {}, ...variables.map((name) => el("th", { scope: "col" }, `?${name}`)));
   const body = rows.map((each) =>
-    el("tr", {}, ...variables.map((name) => el("td", {}, linkTo({ entity: each[name] }, each[`${name}_label`] ?? each[name])))),
+    el(
+      "tr",
+      {},
+      ...variables.map((name) =>
+        el("td", {}, linkTo({ entity: each[name] }, each[`${name}_label`] ?? each[name])),
+      ),
+    ),
   );
   const table = el(
     "table",
@@ -85,7 +106,9 @@ export function showRows(holder, { variables, rows, more }, linkTo) {
 }
 
 export const summaryOfRows = ({ rows, more }) =>
-  rows.length ? `${more ? "More than " : ""}${count(rows.length, "exact answer")}.` : "No exact answers.";
+  rows.length
+    ? `${more ? "More than " : ""}${count(rows.length, "exact answer")}.`
+    : "No exact answers.";
 
 // ---- errors -------------------------------------------------------------------------------------
 
@@ -99,9 +122,15 @@ export function showError(holder, error, question, { ask, askFacts }) {
   if (error.closest.length && bad !== undefined && question.includes(bad)) {
     const quoted = JSON.stringify(bad);
     const written = question.includes(quoted) ? quoted : bad;
-    const names = error.closest.map((name) => (typeof name === "number" ? `#${name}` : spell(name)));
+    const names = error.closest.map((name) =>
+      typeof name === "number" ? `#${name}` : spell(name),
+    );
     const buttons = names.map((name) =>
-      el("button", { type: "button", onclick: () => ask(question.replace(written, () => name)) }, name),
+      el(
+        "button",
+        { type: "button", onclick: () => ask(question.replace(written, () => name)) },
+        name,
+      ),
     );
     parts.push(el("p", { class: "choices" }, "Ask with ", ...buttons));
   } else if (askFacts && !error.line && error.status === 400) {

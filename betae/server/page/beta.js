@@ -14,7 +14,10 @@ export function logGamma(x) {
   ];
   const shifted = x - 1;
   const base = shifted + 7.5;
-  const sum = terms.reduce((total, term, place) => total + term / (shifted + place + 1), 0.99999999999980993);
+  const sum = terms.reduce(
+    (total, term, place) => total + term / (shifted + place + 1),
+    0.99999999999980993,
+  );
   return 0.5 * Math.log(2 * Math.PI) + (shifted + 0.5) * Math.log(base) - base + Math.log(sum);
 }
 

@@ -10,7 +10,7 @@ const FEW = 12; // of a relation, before the rest is asked for
 const MISSING = 8;
 
 export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
-  const found = await api.edges(name, { limit: PAGE, missing: hasModel ? MISSING : 0, signal });
+  const found = await api.edges(name, { limit: PAGE, signal });
   const edges = found.edges;
   const groups = el("div", { class: "groups" });
   const more = el("button", { type: "button" }, "More edges");
@@ -25,13 +25,19 @@ export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
     draw();
   });
   draw();
+  const absent = el("div");
+  if (hasModel) addMissing(absent, found.entity, linkTo, signal);
   const named = found.label === found.entity ? "" : ` (${found.entity})`;
   holder.replaceChildren(
     el("h3", { tabindex: "-1" }, `${found.label}${named}`),
-    el("p", { class: "note" }, `${count(found.total, "known edge")}. A relation's name asks for all it leads to.`),
+    el(
+      "p",
+      { class: "note" },
+      `${count(found.total, "known edge")}. A relation's name asks for all it leads to.`,
+    ),
     groups,
     more,
-    ...missing(found, linkTo),
+    absent,
   );
 }
 
@@ -56,7 +62,9 @@ function otherEnd(edge, linkTo) {
 
 function group({ entity }, [, edges], linkTo) {
   const step = stepOf(edges[0]);
-  const items = edges.map((edge, place) => el("li", { hidden: place >= FEW }, otherEnd(edge, linkTo)));
+  const items = edges.map((edge, place) =>
+    el("li", { hidden: place >= FEW }, otherEnd(edge, linkTo)),
+  );
   const list = el("ul", { class: "ends" }, ...items);
   if (edges.length > FEW) {
     const all = el("button", { type: "button" }, `${edges.length - FEW} more`);
@@ -67,12 +75,30 @@ function group({ entity }, [, edges], linkTo) {
     });
     list.append(el("li", {}, all));
   }
-  return el("section", {}, el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step))), list);
+  return el(
+    "section",
+    {},
+    el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step))),
+    list,
+  );
 }
 
-function missing(found, linkTo) {
-  if (!found.missing?.length) return [];
-  const items = found.missing.map((edge) =>
+// Predictions take longer than facts, so they come after them.
+async function addMissing(holder, name, linkTo, signal) {
+  const title = el("h4", {}, "Most probable missing edges");
+  holder.replaceChildren(title, el("p", { class: "note" }, "Looking for them…"));
+  let missing;
+  try {
+    ({ missing } = await api.edges(name, { limit: 1, missing: MISSING, signal }));
+  } catch (error) {
+    if (error.name !== "AbortError") holder.lastChild.textContent = error.message;
+    return;
+  }
+  if (!missing?.length) {
+    holder.lastChild.textContent = "None is probable.";
+    return;
+  }
+  const items = missing.map((edge) =>
     el(
       "li",
       {},
@@ -81,10 +107,7 @@ function missing(found, linkTo) {
       el("span", { class: "percent" }, percent(edge.probability)),
     ),
   );
-  return [
-    el("h4", {}, "Most probable missing edges"),
-    el("ul", { class: "absent" }, ...items),
-  ];
+  holder.replaceChildren(title, el("ul", { class: "absent" }, ...items));
 }
 
 // ---- paths --------------------------------------------------------------------------------------
@@ -93,7 +116,9 @@ const ASKED = 3; // entities of the set whose relations are offered as the next 
 
 // Offer to lengthen or shorten a path; its relations are those of a few entities that it leads to.
 export async function showPath(holder, path, ends, { linkTo, signal }) {
-  const asked = ends.slice(0, ASKED).map(({ entity }) => api.edges(entity, { limit: PAGE, signal }));
+  const asked = ends
+    .slice(0, ASKED)
+    .map(({ entity }) => api.edges(entity, { limit: PAGE, signal }));
   const edges = (await Promise.all(asked)).flatMap((each) => each.edges);
   const steps = [...byRelation(edges).values()].map(([edge]) => stepOf(edge));
   const crumbs = path.steps.map((step, place) => {

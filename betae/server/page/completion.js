@@ -43,7 +43,12 @@ export class Completion {
     const items = options.map((option, number) =>
       el(
         "li",
-        { role: "option", id: `${this.list.id}-${number}`, "data-place": number, "aria-selected": "false" },
+        {
+          role: "option",
+          id: `${this.list.id}-${number}`,
+          "data-place": number,
+          "aria-selected": "false",
+        },
         el("span", { class: "name" }, option.text),
         el("span", { class: "kind" }, option.kind),
       ),

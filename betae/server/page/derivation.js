@@ -10,7 +10,11 @@ export function drawDerivation(holder, answer) {
   const key = "Solid: a known edge. Dashed: a missing one, and how probable it is.";
   holder.replaceChildren(picture, el("p", { class: "note" }, key), text);
   const label = `Derivation of ${answer.label}: ${words.join("; ")}`;
-  drawTree(picture, () => entity(answer.label, [answer.why], "root"), { label, boxWidth: 170, gap: 140 });
+  drawTree(picture, () => entity(answer.label, [answer.why], "root"), {
+    label,
+    boxWidth: 170,
+    gap: 140,
+  });
 }
 
 function entity(name, steps, kind = "entity") {

@@ -17,9 +17,7 @@ export function drawTree(holder, make, { label, boxWidth, gap }) {
     drawnFor = width;
     const depth = depthOf(make(false));
     const isNarrow = width < Math.max(NARROW, depth * boxWidth + (depth - 1) * gap);
-    const picture = isNarrow
-      ? indented(make(true), width)
-      : sideBySide(make(false), boxWidth, gap);
+    const picture = isNarrow ? indented(make(true), width) : sideBySide(make(false), boxWidth, gap);
     holder.replaceChildren(
       svg(
         "svg",

@@ -37,7 +37,13 @@ export function makeEditor() {
 }
 
 // Lines become spaces; comments, which end with their line, go.
-export const oneLine = (text) => text.replace(/(^|\s)#(?!\d).*$/gm, "$1").replace(/\s*[\r\n]+\s*/g, " ").trim();
+export function oneLine(text) {
+  if (!/[\r\n]/.test(text)) return text.trim();
+  return text
+    .replace(/(^|\s)#(?!\d).*$/gm, "$1")
+    .replace(/\s*[\r\n]+\s*/g, " ")
+    .trim();
+}
 
 function insert(input, start, end, text) {
   input.setRangeText(text, start, end, "end");
@@ -58,7 +64,9 @@ async function of(kind, { typed, argument }, text, signal) {
   if (kind === "start") return begins([{ text: "?X .", kind: "which ?X", insert: "?X . " }], typed);
   if (kind === "operator") return begins(OPERATORS, typed);
   if (kind === "formula") {
-    const found = typed.startsWith("?") ? { relations: [] } : await api.relations(typed, MOST, signal);
+    const found = typed.startsWith("?")
+      ? { relations: [] }
+      : await api.relations(typed, MOST, signal);
     const named = found.relations.map(({ name, label, edges }) => ({
       text: label === name ? name : `${label} (${name})`,
       kind: `relation, ${edges} edges`,
@@ -67,7 +75,8 @@ async function of(kind, { typed, argument }, text, signal) {
     return [...named, ...begins(PREFIXES, typed)];
   }
   const end = kind === "entity" ? "" : argument === 1 ? ", " : ")";
-  const variables = kind === "entity" ? [] : variablesIn(`?X ${text}`).filter((name) => name !== typed);
+  const variables =
+    kind === "entity" ? [] : variablesIn(`?X ${text}`).filter((name) => name !== typed);
   const own = variables.map((name) => ({ text: name, kind: "variable", insert: name + end }));
   if (typed.startsWith("?")) return begins(own, typed);
   const found = await api.entities(typed, MOST, signal);

@@ -1,8 +1,10 @@
 // Logic text: how names are spelled, what may come next, and questions made from edges.
 
 const BARE = /^[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*$/u;
-const TOKENS = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|<[^>\s]*>|\?\w+|#\d+|!=|[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*|\S/gu;
-const UNFINISHED = /(?:"[^"]*|'[^']*|\?\w*|[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*)$/u;
+const TOKENS =
+  /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|<[^>\s]*>|\?\w+|#\d+|!=|[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*|\S/gu;
+const UNFINISHED = /(?:\?\w*|[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*)?$/u;
+const ARGUMENT = /[(,]\s*([^(),"'&|!<>]*)$/;
 
 export function spell(name) {
   return BARE.test(name) && name !== "exists" && name !== "_" ? name : JSON.stringify(name);
@@ -24,15 +26,25 @@ export function pathQuestion(entity, steps) {
   return `?X . ${exists}${atoms.join(" & ")}`;
 }
 
-// Where the cursor stands: the unfinished word before it, and what could be there.
+// Where the cursor stands: the unfinished words before it, and what could be there. An argument may
+// be several words, since labels are looked up, too.
 export function placeIn(before) {
-  const quotes = (before.replace(/\\./g, "").match(/"/g) ?? []).length;
-  const word = quotes % 2 ? before.slice(before.lastIndexOf('"')) : UNFINISHED.exec(before)?.[0] ?? "";
-  const isClosed = /^(["']).*\1$/.test(word) && word.length > 1;
-  const start = before.length - (isClosed ? 0 : word.length);
+  const isQuoted = (before.replace(/\\./g, "").match(/"/g) ?? []).length % 2 === 1;
+  const argument = isQuoted ? null : ARGUMENT.exec(before);
+  if (argument) {
+    const place = placeAt(before, argument[1]);
+    if (place.kind === "argument") return place;
+  }
+  return placeAt(
+    before,
+    isQuoted ? before.slice(before.lastIndexOf('"')) : UNFINISHED.exec(before)[0],
+  );
+}
+
+function placeAt(before, words) {
+  const start = before.length - words.length;
   const tokens = before.slice(0, start).match(TOKENS) ?? [];
-  const typed = isClosed ? "" : word.replace(/^["']/, "");
-  return { start, typed, ...expected(tokens) };
+  return { start, typed: words.replace(/^"/, ""), ...expected(tokens) };
 }
 
 function expected(tokens) {
@@ -71,7 +83,7 @@ export function examplesFrom(edges, sizes) {
   const [first, second] = toHubs;
   if (!first) return [];
   const [a, b] = toHubs.map((edge) => atom(edge, "?X", spell(edge.tail)));
-  const further = own.find((edge) => edge !== first && edge !== second) ?? second;
+  const further = own.find(({ tail }) => !sizes.has(tail)) ?? second;
   const path = further && [{ ...first, inverse: true }, further];
   return [
     `?X . ${atom(first, spell(first.head), "?X")}`,

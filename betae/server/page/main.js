@@ -22,6 +22,10 @@ function stateOf(address) {
   const given = new URLSearchParams(address);
   const state = { ...DEFAULTS };
   for (const name of Object.keys(DEFAULTS)) state[name] = given.get(name) ?? DEFAULTS[name];
+  for (const name of ["k", "method", "only"]) {
+    const known = [...byId(name).options].map((option) => option.value);
+    if (!known.includes(state[name])) state[name] = DEFAULTS[name];
+  }
   return { ...state, q: oneLine(state.q) };
 }
 
@@ -35,7 +39,7 @@ const current = () => stateOf(location.search);
 function go(changes) {
   const address = addressOf({ ...current(), ...changes });
   if (address !== location.search) history.pushState(null, "", address);
-  return render(changes);
+  return render(changes, true);
 }
 
 // A link to what the page shows with some changes; a plain click stays on the page.
@@ -51,8 +55,8 @@ function linkTo(changes, text) {
 
 // ---- showing it ---------------------------------------------------------------------------------
 
-// Show all that the address says, or the part that has changed.
-async function render(changes = DEFAULTS) {
+// Show all that the address says, or the part that was changed by a click.
+async function render(changes = DEFAULTS, isClicked = false) {
   const state = current();
   if (served.model === null) state.method = "facts";
   byId("question").value = state.q;
@@ -64,6 +68,8 @@ async function render(changes = DEFAULTS) {
   if (!isOnlyEntity) parts.push(ask(state));
   if ("entity" in changes) parts.push(browse(state.entity, isOnlyEntity));
   await Promise.all(parts);
+  const isLost = document.activeElement === document.body; // the focus: its link is gone
+  if (isClicked && isLost) byId("answers-title").focus({ preventScroll: true });
 }
 
 function say(text) {

@@ -12,7 +12,11 @@ export function drawComputation(holder, tree, linkTo) {
   const hasCurves = tree.nodes.some((node) => node.embeddings?.some((each) => each.alpha?.length));
   holder.replaceChildren(picture, ...notes(tree, hasCurves), asText(tree, linkTo));
   const label = `Computation tree of ${tree.query}; the same follows as text.`;
-  drawTree(picture, (isNarrow) => item(tree, tree.root, isNarrow), { label, boxWidth: 158, gap: 34 });
+  drawTree(picture, (isNarrow) => item(tree, tree.root, isNarrow), {
+    label,
+    boxWidth: 158,
+    gap: 34,
+  });
 }
 
 // A question that only follows relations from one entity is a path: its start and its steps.
