@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+import torch
 
 from betae.server.app import PAGE
 from tests.server.conftest import SCRIPT, serving
@@ -129,7 +130,7 @@ def test_an_answer_opens_its_derivation(browser, of_run):
             steps = [answer["why"], *answer["why"]["sources"]]
             missing = sum(step["status"] == "missing" for step in steps)
             assert row.locator("svg path.missing").count() == missing
-            assert row.locator("svg path.line:not(.missing)").count() == len(steps) - missing
+            assert row.locator("svg path.known").count() == len(steps) - missing
             words = " ".join(row.locator("svg text").all_text_contents())
             for step in steps:
                 assert all(part[:15] in words for part in step["edge"])
@@ -310,6 +311,20 @@ def test_axe_finds_no_serious_fault(browser, of_run, scheme, rules):
         page.keyboard.press("Enter")
         page.locator("#error pre").wait_for()
         assert faults_of(page, *rules) == []
+
+
+def test_densities_are_those_of_the_beta_distribution(browser, of_graph):
+    alphas, betas = torch.tensor([[0.05, 0.7, 1.0, 3.5, 40.0], [2.0, 0.3, 1.0, 9.0, 60.0]])
+    places = torch.tensor([[0.01], [0.3], [0.5], [0.97]])
+    expected = torch.distributions.Beta(alphas, betas).log_prob(places).exp()
+    with a_page(browser, of_graph) as page:
+        script = """async ([alphas, betas, places]) => {
+            const { density } = await import("/beta.js");
+            return places.map((x) => alphas.map((alpha, i) => density(alpha, betas[i], x)));
+        }"""
+        given = [alphas.tolist(), betas.tolist(), places.flatten().tolist()]
+        found = page.evaluate(script, given)
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_graph_alone_offers_exact_answers_only(browser, of_graph):

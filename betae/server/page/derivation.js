@@ -7,7 +7,8 @@ export function drawDerivation(holder, answer) {
   const picture = el("div", { class: "picture" });
   const words = sentences(answer.why);
   const text = el("ul", { class: "steps" }, ...words.map((each) => el("li", {}, each)));
-  const key = "Solid: a known edge. Dashed: a missing one, and how probable it is.";
+  const key =
+    "Solid: a known edge. Dashed: a missing one, and how probable it is. Dotted: a condition.";
   holder.replaceChildren(picture, el("p", { class: "note" }, key), text);
   const label = `Derivation of ${answer.label}: ${words.join("; ")}`;
   drawTree(picture, () => entity(answer.label, [answer.why], "root"), {
@@ -32,9 +33,9 @@ function reasons(step, name) {
   if (step.edge) {
     const [head, relation, tail] = step.edge;
     const isToIt = tail === name;
-    const isDashed = step.status === "missing";
-    const label = isDashed ? `${relation}\n${percent(step.probability)}` : relation;
-    const link = { label, isDashed, arrow: isToIt ? "parent" : "child" };
+    const kind = step.status;
+    const label = kind === "missing" ? `${relation}\n${percent(step.probability)}` : relation;
+    const link = { label, kind, arrow: isToIt ? "parent" : "child" };
     return [{ ...entity(isToIt ? head : tail, step.sources), link }];
   }
   return step.text === name ? [] : [condition(step, name)];
@@ -43,7 +44,7 @@ function reasons(step, name) {
 function condition(step, name) {
   const text = step.text.startsWith(`${name} is `) ? step.text.slice(name.length + 1) : step.text;
   const height = 34;
-  const link = { label: percent(step.probability), isDashed: true };
+  const link = { label: percent(step.probability), kind: "condition" };
   const draw = (width) => [frame(width, height, "condition"), line(text, 10, 22, width)];
   return { height, children: [], draw, link };
 }

@@ -7,8 +7,8 @@ const INDENT = 20;
 const CHARACTER = 7.4; // the width of one, about
 
 // Draw the tree that make(isNarrow) returns into a holder, again when its width changes. A node is
-// { height, children, draw(width), link }, a link { label, isDashed, arrow }: the arrow points to
-// the "parent" or to the "child".
+// { height, children, draw(width), link }, a link { label, kind, arrow }: its kind is "known",
+// "missing" or "condition", and the arrow points to the "parent" or to the "child".
 export function drawTree(holder, make, { label, boxWidth, gap }) {
   let drawnFor = 0;
   const redraw = () => {
@@ -16,8 +16,11 @@ export function drawTree(holder, make, { label, boxWidth, gap }) {
     if (!width || width === drawnFor) return;
     drawnFor = width;
     const depth = depthOf(make(false));
+    const wide = Math.floor((width - 2 - (depth - 1) * gap) / depth);
     const isNarrow = width < Math.max(NARROW, depth * boxWidth + (depth - 1) * gap);
-    const picture = isNarrow ? indented(make(true), width) : sideBySide(make(false), boxWidth, gap);
+    const picture = isNarrow
+      ? indented(make(true), width)
+      : sideBySide(make(false), Math.min(wide, 1.5 * boxWidth), gap);
     holder.replaceChildren(
       svg(
         "svg",
@@ -95,7 +98,7 @@ function arrowHead(x, y, towards) {
 }
 
 function lineClass(link) {
-  return link.isDashed ? "line missing" : "line";
+  return `line ${link.kind ?? ""}`;
 }
 
 function written(text, x, y, most, anchor) {
