@@ -165,7 +165,7 @@ class _Listed:
 
 def _list(found: Found, known: Ids, certain: Ids) -> _Listed:
     """Put known answers before predicted ones; those that the method did not find come in front."""
-    missed = np.setdiff1d(known, found.ids)
+    missed = np.setdiff1d(known, found.ids, assume_unique=True)
     ids, number = np.concatenate([missed, found.ids]), len(found.ids)
     statuses = np.where(np.isin(ids, certain), 0, np.where(np.isin(ids, known), 1, 2))
 

@@ -60,12 +60,24 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM comes; requests under way then are still answered."""
     limits = limits or Limits()
-    seconds = limits.body_seconds
     _allow_many_files()
+    config = uvicorn.Config(
+        create_app(source, host=host, token=token, limits=limits),
+        http=patient(limits.body_seconds),
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=int(limits.seconds + limits.body_seconds),
+    )
+    _Server(config, ready).run(sockets=[listening])
+
+
+def patient(seconds: float) -> type[H11Protocol]:
+    """Return connections that are closed if nothing is asked for in this time."""
 
     class Patient(H11Protocol):
-        """A connection that is closed if nothing whole is asked for in time."""
-
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             asyncio.get_running_loop().call_later(seconds, self._close_if_nothing_came)
@@ -74,17 +86,7 @@ def serve(
             if self.cycle is None and not self.transport.is_closing():
                 self.transport.close()
 
-    config = uvicorn.Config(
-        create_app(source, host=host, token=token, limits=limits),
-        http=Patient,
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=int(limits.seconds + seconds),
-    )
-    _Server(config, ready).run(sockets=[listening])
+    return Patient
 
 
 class _Server(uvicorn.Server):

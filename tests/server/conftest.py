@@ -11,7 +11,7 @@ import uvicorn
 from betae import KnowledgeGraph, Run, read_triples
 from betae.server.app import create_app
 from betae.server.limits import Limits
-from betae.server.serve import bind
+from betae.server.serve import bind, patient
 from tests.answering.helpers import save_run
 from tests.conftest import TOY, TOY_LABELS
 
@@ -50,12 +50,14 @@ def run(graph, tmp_path_factory):
 
 
 @contextmanager
-def serving(source, host="127.0.0.1", **settings):
+def serving(source, host="127.0.0.1", token=None, limits=None):
     """Serve in a thread; yield a client."""
     listening = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    app = create_app(source, host=host, **settings)
-    config = uvicorn.Config(app, lifespan="on", log_level="critical", ws="none")
+    limits = limits or Limits()
+    app = create_app(source, host=host, token=token, limits=limits)
+    http = patient(limits.body_seconds)
+    config = uvicorn.Config(app, http=http, lifespan="on", log_level="critical", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]))
     thread.start()

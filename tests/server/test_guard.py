@@ -114,6 +114,9 @@ def test_a_body_must_come_in_time(graph):
         with socket.create_connection(address) as connection:
             connection.sendall(HALF_A_REQUEST)
             assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+        with socket.create_connection(address, timeout=10) as connection:
+            connection.sendall(HALF_A_REQUEST[:30])  # not even its headers
+            assert connection.recv(1000) == b""  # it is closed
         assert client.get("/healthz").status_code == 200
 
 
