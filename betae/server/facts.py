@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -72,7 +73,7 @@ class Facts:
 
     async def sparql(self, query: str, media_type: str) -> bytes:
         """Return the result of a SPARQL query in one of the formats of RESULTS."""
-        if self._store is None:
+        if self._store is None or (self._store.done() and self._store.exception()):
             self._store = self._pool.schedule(_write_store)
         # It is written to its end, even if the first who asked does not wait for it.
         await asyncio.shield(asyncio.wrap_future(self._store))
@@ -144,6 +145,7 @@ def _write_store() -> None:
     with TemporaryFile() as file:
         write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, labels_by_name(graph), {})
         file.seek(0)
+        shutil.rmtree(_here["store"], ignore_errors=True)  # what a process that died has left
         store = ox.Store(str(_here["store"]))
         store.bulk_load(input=file, format=ox.RdfFormat.N_TRIPLES)
         store.flush()

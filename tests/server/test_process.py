@@ -32,7 +32,7 @@ def start():
     yield start_server
     for process in processes:
         if process.poll() is None:
-            process.kill()
+            process.terminate()
         process.communicate()
 
 

@@ -1,6 +1,11 @@
 """The SPARQL endpoint, as its usual clients see it."""
 
+import asyncio
 import json
+import os
+import resource
+from concurrent.futures import Future
+from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
@@ -9,7 +14,9 @@ from rdflib.plugins.stores.sparqlstore import SPARQLStore
 from SPARQLWrapper import CSV, JSON, POST, SPARQLWrapper
 
 from betae import select
+from betae.server.facts import Facts
 from betae.server.limits import Limits
+from betae.server.refusals import Refused
 from tests.server.conftest import serving
 
 QUESTION = "SELECT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
@@ -147,3 +154,21 @@ def test_a_query_without_end_is_ended(graph, rows):
 def test_a_body_is_no_json_by_chance(address):
     response = httpx.post(address, content=json.dumps({"query": QUERY}))
     assert response.status_code == 415
+
+
+def test_processes_that_die_do_no_harm(graph):
+    facts = Facts(graph, Limits(memory_bytes=2**31))
+
+    async def work():
+        limit, _ = await facts._call(resource.getrlimit, resource.RLIMIT_DATA)
+        with pytest.raises(Refused, match="memory"):
+            await facts._call(os.abort)  # as it ends when there is no more memory
+        facts._store = Future()
+        facts._store.set_exception(OSError("died while the store was written"))
+        (Path(facts._folder.name) / "store" / "half").mkdir(parents=True)
+        return limit, await facts.sparql("ASK { ?a betae:parent ?b }", "text/csv")
+
+    try:
+        assert asyncio.run(work()) == (2**31, b"true")
+    finally:
+        facts.close()
