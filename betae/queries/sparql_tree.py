@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,8 @@ from betae.queries.ast import Entity, escape
 from betae.queries.formula import Term, Variable
 
 Variables = frozenset[Variable]
+
+ONE_AT_A_TIME = Lock()  # rdflib's parser fails if two threads use it for the first time together
 
 HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 SKIPPED = r"""#[^\n]*|<[^<>"{}|^`\\\s]*>|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
@@ -31,7 +34,8 @@ def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
     from rdflib.term import Variable as SparqlVariable
 
     try:
-        prologue, query = parseQuery(text)
+        with ONE_AT_A_TIME:
+            prologue, query = parseQuery(text)
     except ParseException as error:
         raise _syntax_error(error.pstr, error.loc) from None
     except ValueError as error:  # rdflib's: "Invalid unicode code point: …"

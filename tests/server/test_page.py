@@ -168,6 +168,35 @@ def test_a_name_that_is_nearly_right_is_put_right_by_a_click(browser, of_run):
         assert page.locator("#error").is_hidden()
 
 
+def test_a_question_that_is_no_tree_is_asked_of_the_facts_by_a_click(browser, of_run):
+    with a_page(browser, of_run, urlencode({"q": "?P, ?X . friend(?P, ?X)"})) as page:
+        page.get_by_role("button", name="Ask the facts alone").click()
+        page.locator("#answers td").first.wait_for()
+        assert page.locator("#answers tbody tr").count() == 3
+        assert page.locator("#answers th").all_inner_texts() == ["?P", "?X"]
+        assert "method=facts" in page.url
+
+
+def test_sparql_of_several_lines_can_be_pasted(browser, of_run):
+    with a_page(browser, of_run) as page:
+        page.get_by_label("Question").focus()
+        page.evaluate(
+            """text => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text", text);
+            const event = new ClipboardEvent("paste", { clipboardData, cancelable: true });
+            document.activeElement.dispatchEvent(event);
+        }""",
+            "SELECT ?x # who\nWHERE {\n  <ann> <parent> ?x\n}\n",
+        )
+        assert (
+            page.get_by_label("Question").input_value() == "SELECT ?x WHERE { <ann> <parent> ?x }"
+        )
+        page.keyboard.press("Enter")
+        page.locator(".answer.known").first.wait_for()
+        assert page.locator(".answer.known .label").all_inner_texts() == ["Bob Lee", "Sam"]
+
+
 def test_a_question_can_be_typed_with_completion_alone(browser, of_run):
     with a_page(browser, of_run) as page:
         field, options = page.get_by_label("Question"), page.locator("#suggestions [role=option]")
