@@ -26,26 +26,12 @@ def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
 
     `known_prefixes` need not be declared in the text.
     """
-    from pyparsing import ParseException
     from rdflib.plugins.sparql.algebra import traverse
-    from rdflib.plugins.sparql.parser import parseQuery
     from rdflib.plugins.sparql.parserutils import CompValue
     from rdflib.term import BNode, URIRef
     from rdflib.term import Variable as SparqlVariable
 
-    try:
-        with ONE_AT_A_TIME:
-            prologue, query = parseQuery(text)
-    except ParseException as error:
-        raise _syntax_error(error.pstr, error.loc) from None
-    except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
-        position = text.find(str(error).rpartition(" ")[2])
-        raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
-    except RecursionError:
-        raise UnsupportedQuery(
-            "This SPARQL is nested too deeply, or has too many triples in a row, for its parser: "
-            "write it in logic text."
-        ) from None
+    prologue, query = _parsed(text)
 
     def absolute(iri: str) -> str:
         return str(iri if HAS_SCHEME.match(iri) else URIRef(iri, base=base))
@@ -82,6 +68,26 @@ def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
         return None  # keep the node
 
     return traverse(query, visitPost=to_term)
+
+
+def _parsed(text: str) -> Any:
+    """Return rdflib's own parse tree."""
+    from pyparsing import ParseException
+    from rdflib.plugins.sparql.parser import parseQuery
+
+    try:
+        with ONE_AT_A_TIME:
+            return parseQuery(text)
+    except ParseException as error:
+        raise _syntax_error(error.pstr, error.loc) from None
+    except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
+        position = text.find(str(error).rpartition(" ")[2])
+        raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
+    except RecursionError:
+        raise UnsupportedQuery(
+            "This SPARQL is nested too deeply, or has too many triples in a row, for its parser: "
+            "write it in logic text."
+        ) from None
 
 
 def _syntax_error(text: str, position: int) -> QuerySyntaxError:
