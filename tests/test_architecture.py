@@ -23,6 +23,7 @@ ORDER = [  # the flat modules and the rooms
     "search",
     "answering",
     "run",  # all that can be done with a trained model
+    "server",
     "cli",
 ]
 MODULES = {

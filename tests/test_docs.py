@@ -29,6 +29,7 @@ DOCUMENTS = [
     "docs/training.md",
     "docs/evaluation.md",
     "docs/answers.md",
+    "docs/server.md",
 ]
 FACTS = """\
 Ada\tworks_at\tAcme Inc

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from betae.answering.ranking import Found
 from betae.answering.results import STATUSES, Answer, Answers, Method, Status
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
-from betae.exact.answers import answers, refuted
+from betae.exact.answers import answers, answers_batch, refuted
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Not, Query
@@ -29,8 +30,27 @@ class Ranker(Protocol):
 
     method: Method
 
-    def find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:
-        """Rank entities for a query of ids; at least `number` that are neither."""
+    def find_many(
+        self,
+        queries: Sequence[Query],
+        known: Sequence[Ids],
+        ruled_out: Sequence[Ids],
+        numbers: Sequence[int],
+    ) -> Iterator[tuple[int, Found]]:
+        """Rank entities for queries of ids; for each at least a number that are neither.
+
+        Each comes with its place among the queries, in any order.
+        """
+
+
+class Asked(NamedTuple):
+    """A question, and which of its answers are wanted: see `Answerer.answer`."""
+
+    question: str | Query
+    k: int | None = None
+    status: Status | None = None
+    threshold: float = 0.0
+    explain: bool = False
 
 
 class Answerer:
@@ -58,35 +78,50 @@ class Answerer:
         Without k, it is the LIMIT of SPARQL, or 10. Facts come first. `status` keeps only known,
         assumed or predicted ones, `threshold` only those that are at least that probable.
         """
-        query, limit = self._read(question)
-        k = k if k is not None else TOP if limit is None else limit
-        _check_arguments(k, status, threshold)
-        known = answers(self.graph, query, self.edges)
+        return self.answer_many([Asked(question, k, status, threshold, explain)])[0]
+
+    def answer_many(self, asked: Sequence[Asked]) -> list[Answers]:
+        """Return the answers to many questions, those of one structure found together."""
+        if not asked:
+            return []
+        queries, numbers = zip(*map(self._read, asked), strict=True)
+        known = list(answers_batch(self.graph, queries, self.edges))
+        ruled_out = [refuted(self.graph, query, self.edges) for query in queries]
+        results = {
+            place: self._answers(asked[place], queries[place], numbers[place], known[place], found)
+            for place, found in self.ranker.find_many(queries, known, ruled_out, numbers)
+        }
+        return [results[place] for place in range(len(asked))]
+
+    def _answers(self, asked: Asked, query: Query, k: int, known: Ids, found: Found) -> Answers:
+        """Choose the answers that are wanted of those that were found."""
         certain = refuted(self.graph, Not(query), self.edges)  # whatever facts are missing
-        found = self.ranker.find(query, known, refuted(self.graph, query, self.edges), k)
         listed = _list(found, known, certain)
-        wanted = listed.wanted(status, threshold)[:k]
+        wanted = listed.wanted(asked.status, asked.threshold)[:k]
+        by_all = known if self.edges == "all" else answers(self.graph, query, "all")
         return Answers(
             query=str(unresolve(query, self.graph)),
-            answers=tuple(self._answer(listed, place, found, explain) for place in wanted),
+            answers=tuple(self._answer(listed, place, found, asked.explain) for place in wanted),
             method=self.ranker.method,
             edges=self.edges,
             num_known=len(known),
-            num_by_all=len(answers(self.graph, query, "all")),
+            num_by_all=len(by_all),
             num_assumed=len(known) - len(certain),
             expected=None if found.probabilities is None else float(listed.probabilities.sum()),
             entropy=found.entropy,
         )
 
-    def _read(self, question: str | Query) -> tuple[Query, int | None]:
-        """Return a question as a query of ids, and its LIMIT."""
-        limit = None
+    def _read(self, asked: Asked) -> tuple[Query, int]:
+        """Return a question as a query of ids, and how many answers are wanted."""
+        question, limit = asked.question, None
         if isinstance(question, str):
-            asked = read_question(question, self.graph.prefixes)
-            question, limit = to_tree(asked), asked.limit
+            read = read_question(question, self.graph.prefixes)
+            question, limit = to_tree(read), read.limit
         query = resolve(as_query(question), self.graph)
         structure_of(query)  # raises if it has placeholders
-        return query, limit
+        k = asked.k if asked.k is not None else TOP if limit is None else limit
+        _check_arguments(k, asked.status, asked.threshold)
+        return query, k
 
     def _answer(self, listed: _Listed, place: int, found: Found, explain: bool) -> Answer:
         entity, probability = int(listed.ids[place]), float(listed.probabilities[place])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -15,9 +15,10 @@ from betae.answering.results import Method, Step
 from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
+from betae.models.execute import group_queries
 from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Project, Query, nodes
-from betae.queries.structures import columns_of, fill, structure_of
+from betae.queries.structures import columns_of, fill
 from betae.querysets.query_set import QueryBlock
 
 VALUES_AT_ONCE = 2**21  # truth values of a node, for a batch of queries
@@ -31,10 +32,28 @@ class ByCompletion:
     def __init__(self, graph: KnowledgeGraph, completed: CompletedGraph):
         self.graph, self.completed = graph, completed
 
-    def find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:  # noqa: ARG002
-        """Return all entities for a query of ids that the facts do not rule out."""
-        structure, symbols = structure_of(query)
-        work = evaluate(self.completed, structure, np.array([symbols], dtype=np.int32))
+    def find_many(
+        self,
+        queries: Sequence[Query],
+        known: Sequence[Ids],  # noqa: ARG002
+        ruled_out: Sequence[Ids],
+        numbers: Sequence[int],  # noqa: ARG002
+    ) -> Iterator[tuple[int, Found]]:
+        """Yield the place of each query of ids with all entities that the facts do not rule out.
+
+        Queries of one structure are evaluated together, so they come in another order.
+        """
+        for group in group_queries(queries):
+            symbols, places = group.symbols.numpy().astype(np.int32), group.positions.tolist()
+            at_once = queries_at_once(self.completed)
+            for start in range(0, len(places), at_once):
+                some = slice(start, start + at_once)
+                work = evaluate(self.completed, group.structure, symbols[some])
+                for row, place in enumerate(places[some]):
+                    yield place, self._found(work.of_query(row)).without(ruled_out[place])
+
+    def _found(self, work: Evaluation) -> Found:
+        """Return all entities for the one query that was evaluated."""
         truth = work.root.values[0].astype(np.float64)
 
         @cache
@@ -45,7 +64,12 @@ class ByCompletion:
             return derive(self.graph, self.completed, best(), entity)
 
         ids = np.argsort(-truth, kind="stable")
-        return Found(ids, truth[ids], explain=explain).without(ruled_out)
+        return Found(ids, truth[ids], explain=explain)
+
+
+def queries_at_once(completed: CompletedGraph) -> int:
+    """Return how many queries to evaluate together."""
+    return min(128, max(8, VALUES_AT_ONCE // completed.num_entities))
 
 
 def distances_of(
@@ -66,7 +90,7 @@ def distances_of(
     ]
     keys = columns.expand(block.symbols)[:, continued].T
     order = np.lexsort(keys) if continued else np.arange(len(block))
-    at_once = min(128, max(8, VALUES_AT_ONCE // completed.num_entities))
+    at_once = queries_at_once(completed)
     for start in range(0, len(block), at_once):
         rows = order[start : start + at_once]
         yield rows, -evaluate(completed, block.structure, block.symbols[rows]).root.values

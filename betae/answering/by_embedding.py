@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,7 +42,18 @@ class ByEmbedding:
         with torch.no_grad():
             self.table = model.table()
 
-    def find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:
+    def find_many(
+        self,
+        queries: Sequence[Query],
+        known: Sequence[Ids],
+        ruled_out: Sequence[Ids],
+        numbers: Sequence[int],
+    ) -> Iterator[tuple[int, Found]]:
+        """Yield the place of each query of ids with its nearest entities, one after another."""
+        for place, asked in enumerate(zip(queries, known, ruled_out, numbers, strict=True)):
+            yield place, self._find(*asked)
+
+    def _find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:
         """Return entities for a query of ids that the facts do not rule out, nearest first."""
         self._check_learned(query)
         self.model.require([query])

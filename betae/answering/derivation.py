@@ -65,9 +65,10 @@ class _Derivation:
         source, probability = int(sources[best]), float(edges[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
-        text = f"{head} {self.graph.relations[relation // 2]} {tail}"
+        edge = (head, self.graph.relations[relation // 2], tail)
         before = () if isinstance(operand, Entity) else (self.of(operand, source),)
-        return Step(text, "known" if probability == 1 else "missing", probability, before)
+        text = " ".join(edge)
+        return Step(text, "known" if probability == 1 else "missing", probability, before, edge)
 
     def _truth(self, node: Query, entity: int) -> float:
         return float(self._truths(node, np.array([entity]))[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ class Step:
     status: Literal["known", "missing", "and", "not"]
     probability: float  # that the edge, or the condition, holds
     sources: tuple[Step, ...] = ()
+    edge: tuple[str, str, str] | None = field(default=None, compare=False)  # head, relation, tail
 
     def whole_probability(self) -> float:
         """Return the probability that everything on the way holds."""

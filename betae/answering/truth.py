@@ -62,6 +62,16 @@ class Evaluation:
         """The truth values of the whole query."""
         return self.nodes[self.structure]
 
+    def of_query(self, row: int) -> Evaluation:
+        """Return the evaluation of one of the queries alone."""
+        one = slice(row, row + 1)
+        return Evaluation(
+            self.structure,
+            self.symbols[one],
+            {node: Truth(it.values[one], it.bound[one]) for node, it in self.nodes.items()},
+            {node: sources[one] for node, sources in self.sources.items()},
+        )
+
 
 def evaluate(
     graph: CompletedGraph, structure: Query, symbols: Ids, num_sources: int = SOURCES

@@ -10,6 +10,7 @@ from betae.cli import (  # noqa: F401  # each adds its commands
     learning,
     query,
     questions,
+    serve,
 )
 from betae.cli.common import app, main
 

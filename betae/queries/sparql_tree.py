@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,8 @@ from betae.queries.ast import Entity, escape
 from betae.queries.formula import Term, Variable
 
 Variables = frozenset[Variable]
+
+ONE_AT_A_TIME = Lock()  # rdflib's parser fails if two threads use it for the first time together
 
 HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 SKIPPED = r"""#[^\n]*|<[^<>"{}|^`\\\s]*>|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
@@ -23,25 +26,12 @@ def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
 
     `known_prefixes` need not be declared in the text.
     """
-    from pyparsing import ParseException
     from rdflib.plugins.sparql.algebra import traverse
-    from rdflib.plugins.sparql.parser import parseQuery
     from rdflib.plugins.sparql.parserutils import CompValue
     from rdflib.term import BNode, URIRef
     from rdflib.term import Variable as SparqlVariable
 
-    try:
-        prologue, query = parseQuery(text)
-    except ParseException as error:
-        raise _syntax_error(error.pstr, error.loc) from None
-    except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
-        position = text.find(str(error).rpartition(" ")[2])
-        raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
-    except RecursionError:
-        raise UnsupportedQuery(
-            "This SPARQL is nested too deeply, or has too many triples in a row, for its parser: "
-            "write it in logic text."
-        ) from None
+    prologue, query = _parsed(text)
 
     def absolute(iri: str) -> str:
         return str(iri if HAS_SCHEME.match(iri) else URIRef(iri, base=base))
@@ -78,6 +68,26 @@ def parse_tree(text: str, known_prefixes: Mapping[str, str]) -> Any:
         return None  # keep the node
 
     return traverse(query, visitPost=to_term)
+
+
+def _parsed(text: str) -> Any:
+    """Return rdflib's own parse tree."""
+    from pyparsing import ParseException
+    from rdflib.plugins.sparql.parser import parseQuery
+
+    try:
+        with ONE_AT_A_TIME:
+            return parseQuery(text)
+    except ParseException as error:
+        raise _syntax_error(error.pstr, error.loc) from None
+    except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
+        position = text.find(str(error).rpartition(" ")[2])
+        raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
+    except RecursionError:
+        raise UnsupportedQuery(
+            "This SPARQL is nested too deeply, or has too many triples in a row, for its parser: "
+            "write it in logic text."
+        ) from None
 
 
 def _syntax_error(text: str, position: int) -> QuerySyntaxError:

@@ -190,6 +190,7 @@ def test_one_edge(graph):
     missing = why(graph, "?X . lives_in(cat, ?X)", "Lima")
     assert missing == Step("cat lives_in Lima", "missing", pytest.approx(0.8))
     assert missing.missing() == ["cat lives_in Lima"]
+    assert missing.edge == ("cat", "lives_in", "Lima")
     assert why(graph, "?X . lives_in(cat, ?X)", "Lima", "train+valid").status == "known"
 
 
@@ -201,6 +202,7 @@ def test_an_inverse_is_read_in_the_written_direction(graph):
     assert why(graph, "?X . lives_in(?X, Rome)", "dan") == Step("dan lives_in Rome", "known", 1.0)
     missing = why(graph, "?X . lives_in(?X, Lima)", "cat")
     assert (missing.text, missing.status) == ("cat lives_in Lima", "missing")
+    assert missing.edge == ("cat", "lives_in", "Lima")
 
 
 def test_a_path(graph):

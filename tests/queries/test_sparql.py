@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rdflib.plugins.sparql import parser
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
 from betae.queries.ast import Entity, Or
@@ -283,3 +286,23 @@ def test_syntax_errors_point_at_the_place(text, line, column, words):
 def test_rdflib_is_loaded_on_first_use_only():
     code = "import sys, betae.queries.sparql; sys.exit('rdflib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_take_turns_at_the_parser(monkeypatch):
+    parse, inside, most = parser.parseQuery, [], []
+
+    def slowly(text):
+        inside.append(text)
+        most.append(len(inside))
+        time.sleep(0.01)  # lets others in, if they can come in
+        found = parse(text)
+        inside.remove(text)
+        return found
+
+    monkeypatch.setattr(parser, "parseQuery", slowly)
+    texts = [f"SELECT ?x {{ <a> <r{number}> ?x }}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert [str(query) for query in pool.map(parse_sparql, texts)] == [
+            f"?X . r{number}(a, ?X)" for number in range(4)
+        ]
+    assert most == [1, 1, 1, 1]

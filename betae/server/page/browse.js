@@ -1,0 +1,136 @@
+// An entity: its edges by relation, and the most probable ones that are missing.
+
+import * as api from "./api.js";
+import { bar } from "./answers.js";
+import { count, el, percent } from "./dom.js";
+import { pathQuestion } from "./language.js";
+
+const PAGE = 200; // edges
+const FEW = 12; // of a relation, before the rest is asked for
+const MISSING = 8;
+
+export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
+  const found = await api.edges(name, { limit: PAGE, signal });
+  const edges = found.edges;
+  const groups = el("div", { class: "groups" });
+  const more = el("button", { type: "button" }, "More edges");
+  const draw = () => {
+    groups.replaceChildren(...[...byRelation(edges)].map((each) => group(found, each, linkTo)));
+    more.hidden = edges.length >= found.total;
+  };
+  more.addEventListener("click", async () => {
+    more.disabled = true;
+    edges.push(...(await api.edges(name, { offset: edges.length, limit: PAGE })).edges);
+    more.disabled = false;
+    draw();
+  });
+  draw();
+  const absent = el("div");
+  if (hasModel) addMissing(absent, found.entity, linkTo, signal);
+  const named = found.label === found.entity ? "" : ` (${found.entity})`;
+  holder.replaceChildren(
+    el("h3", { tabindex: "-1" }, `${found.label}${named}`),
+    el(
+      "p",
+      { class: "note" },
+      `${count(found.total, "known edge")}. A relation's name asks for all it leads to.`,
+    ),
+    groups,
+    more,
+    absent,
+  );
+}
+
+// Edges by relation and direction, in the order in which they come.
+export function byRelation(edges) {
+  const groups = new Map();
+  for (const edge of edges) {
+    const key = `${edge.direction} ${edge.relation}`;
+    groups.set(key, [...(groups.get(key) ?? []), edge]);
+  }
+  return groups;
+}
+
+const stepOf = (edge) => ({ relation: edge.relation, inverse: edge.direction === "in" });
+export const written = ({ relation, inverse }) => (inverse ? `← ${relation}` : `${relation} →`);
+
+function otherEnd(edge, linkTo) {
+  const [name, label] =
+    edge.direction === "out" ? [edge.tail, edge.tail_label] : [edge.head, edge.head_label];
+  return linkTo({ entity: name }, label);
+}
+
+function group({ entity }, [, edges], linkTo) {
+  const step = stepOf(edges[0]);
+  const items = edges.map((edge, place) =>
+    el("li", { hidden: place >= FEW }, otherEnd(edge, linkTo)),
+  );
+  const list = el("ul", { class: "ends" }, ...items);
+  if (edges.length > FEW) {
+    const all = el("button", { type: "button" }, `${edges.length - FEW} more`);
+    all.addEventListener("click", () => {
+      items.forEach((item) => (item.hidden = false));
+      all.parentElement.remove();
+      items[FEW].querySelector("a").focus();
+    });
+    list.append(el("li", {}, all));
+  }
+  return el(
+    "section",
+    {},
+    el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step))),
+    list,
+  );
+}
+
+// Predictions take longer than facts, so they come after them.
+async function addMissing(holder, name, linkTo, signal) {
+  const title = el("h4", {}, "Most probable missing edges");
+  holder.replaceChildren(title, el("p", { class: "note" }, "Looking for them…"));
+  let missing;
+  try {
+    ({ missing } = await api.edges(name, { limit: 1, missing: MISSING, signal }));
+  } catch (error) {
+    if (error.name !== "AbortError") holder.lastChild.textContent = error.message;
+    return;
+  }
+  if (!missing?.length) {
+    holder.lastChild.textContent = "None is probable.";
+    return;
+  }
+  const items = missing.map((edge) =>
+    el(
+      "li",
+      {},
+      el("span", { class: "label" }, `${written(stepOf(edge))} `, otherEnd(edge, linkTo)),
+      bar(edge.probability),
+      el("span", { class: "percent" }, percent(edge.probability)),
+    ),
+  );
+  holder.replaceChildren(title, el("ul", { class: "absent" }, ...items));
+}
+
+// ---- paths --------------------------------------------------------------------------------------
+
+const ASKED = 3; // entities of the set whose relations are offered as the next step
+
+// Offer to lengthen or shorten a path; its relations are those of a few entities that it leads to.
+export async function showPath(holder, path, ends, { linkTo, signal }) {
+  const asked = ends
+    .slice(0, ASKED)
+    .map(({ entity }) => api.edges(entity, { limit: PAGE, signal }));
+  const edges = (await Promise.all(asked)).flatMap((each) => each.edges);
+  const steps = [...byRelation(edges).values()].map(([edge]) => stepOf(edge));
+  const crumbs = path.steps.map((step, place) => {
+    const shorter = path.steps.slice(0, place + 1);
+    return el("li", {}, linkTo({ q: pathQuestion(path.entity, shorter) }, written(step)));
+  });
+  const next = steps.map((step) =>
+    el("li", {}, linkTo({ q: pathQuestion(path.entity, [...path.steps, step]) }, written(step))),
+  );
+  const start = el("li", {}, linkTo({ entity: path.entity }, path.entity));
+  holder.replaceChildren(
+    el("ol", { class: "crumbs", "aria-label": "Path" }, start, ...crumbs),
+    ...(next.length ? [el("h3", {}, "Next step"), el("ul", { class: "ends" }, ...next)] : []),
+  );
+}

@@ -1,0 +1,93 @@
+// The field of the question: completes entities, relations, variables and operators.
+
+import * as api from "./api.js";
+import { Completion } from "./completion.js";
+import { byId } from "./dom.js";
+import { isSparql, placeIn, spell, variablesIn } from "./language.js";
+
+const MOST = 8;
+const OPERATORS = [
+  { text: "&", kind: "and", insert: " & " },
+  { text: "|", kind: "or", insert: " | " },
+  { text: "& !", kind: "and not", insert: " & !" },
+];
+const PREFIXES = [
+  { text: "!", kind: "not", insert: "!" },
+  { text: "exists ?V :", kind: "there is a ?V", insert: "exists ?V : " },
+  { text: "(", kind: "a group", insert: "(" },
+];
+
+export function makeEditor() {
+  const input = byId("question");
+  input.addEventListener("paste", (event) => {
+    const text = event.clipboardData.getData("text");
+    if (!/[\r\n]/.test(text)) return; // a field of one line would join the words of two lines
+    event.preventDefault();
+    insert(input, input.selectionStart, input.selectionEnd, oneLine(text));
+  });
+  return new Completion(input, byId("suggestions"), {
+    suggest,
+    choose: (option, place) => {
+      const [start, end] = [place.start, input.selectionStart];
+      const isSpaced = option.insert.startsWith(" ") && /\s$/.test(input.value.slice(0, start));
+      insert(input, start, end, isSpaced ? option.insert.trimStart() : option.insert);
+      return true;
+    },
+  });
+}
+
+// Lines become spaces; comments, which end with their line, go.
+export function oneLine(text) {
+  if (!/[\r\n]/.test(text)) return text.trim();
+  return text
+    .replace(/(^|\s)#(?!\d).*$/gm, "$1")
+    .replace(/\s*[\r\n]+\s*/g, " ")
+    .trim();
+}
+
+function insert(input, start, end, text) {
+  input.setRangeText(text, start, end, "end");
+  input.focus();
+}
+
+// Suggest what fits where the cursor is. Without a word there, only if asked for.
+async function suggest(text, cursor, signal, isAsked) {
+  const before = text.slice(0, cursor);
+  const place = placeIn(before);
+  const { kind, typed } = place;
+  if (isSparql(text) || kind === "none" || (!typed && !isAsked)) return { options: [], place };
+  const options = await of(kind, place, text, signal);
+  return { options: options.slice(0, MOST + PREFIXES.length), place };
+}
+
+async function of(kind, { typed, argument }, text, signal) {
+  if (kind === "start") return begins([{ text: "?X .", kind: "which ?X", insert: "?X . " }], typed);
+  if (kind === "operator") return begins(OPERATORS, typed);
+  if (kind === "formula") {
+    const found = typed.startsWith("?")
+      ? { relations: [] }
+      : await api.relations(typed, MOST, signal);
+    const named = found.relations.map(({ name, label, edges }) => ({
+      text: label === name ? name : `${label} (${name})`,
+      kind: `relation, ${edges} edges`,
+      insert: `${spell(name)}(`,
+    }));
+    return [...named, ...begins(PREFIXES, typed)];
+  }
+  const end = kind === "entity" ? "" : argument === 1 ? ", " : ")";
+  const variables =
+    kind === "entity" ? [] : variablesIn(`?X ${text}`).filter((name) => name !== typed);
+  const own = variables.map((name) => ({ text: name, kind: "variable", insert: name + end }));
+  if (typed.startsWith("?")) return begins(own, typed);
+  const found = await api.entities(typed, MOST, signal);
+  const entities = found.entities.map(({ name, label, edges }) => ({
+    text: label === name ? name : `${label} (${name})`,
+    kind: `entity, ${edges} edges`,
+    insert: spell(name) + end,
+  }));
+  return [...begins(own, typed), ...entities];
+}
+
+function begins(options, typed) {
+  return options.filter(({ text }) => text.startsWith(typed));
+}

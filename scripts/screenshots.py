@@ -1,0 +1,81 @@
+"""Take the pictures of the page in docs/images, of a server with a run on the graph `world`.
+
+    betae demo --out demo                # trains such a run
+    betae serve demo/run &
+    python scripts/screenshots.py http://127.0.0.1:8000
+
+It needs playwright (`pip install -e '.[dev]'`) and Chromium (Debian: `apt-get install chromium`).
+"""
+
+import argparse
+import shutil
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import urlencode
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+CAPITALS = (
+    '?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)'
+)
+ANSWERS = {"q": CAPITALS, "only": "predicted", "k": 5}
+
+
+def open_page(browser: Browser, address: str, state: dict, width: int, height: int, scheme: str):
+    """Open the page at a question, and wait until everything is there."""
+    view = {"width": width, "height": height}
+    page = browser.new_page(viewport=view, color_scheme=scheme)
+    page.goto(f"{address}/?{urlencode(state)}")
+    page.locator("#examples a").first.wait_for()
+    if "q" in state:
+        page.locator("#tree svg").wait_for()
+    if "entity" in state:
+        page.locator("#entity .absent").wait_for()
+    return page
+
+
+def save(page: Page, name: str) -> None:
+    """Save what is in view, in few colours: the files are small."""
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(200)
+    picture.save(IMAGES / f"page-{name}.png", optimize=True)
+    page.close()
+
+
+def take(browser: Browser, address: str) -> None:
+    """Take every picture."""
+    page = open_page(browser, address, ANSWERS, 1000, 1180, "light")
+    page.locator(".answer").first.click()
+    save(page, "answers")
+
+    page = open_page(browser, address, ANSWERS, 360, 780, "dark")
+    page.locator(".answer").first.click()
+    page.locator("#answers-section").evaluate("section => section.scrollIntoView()")
+    save(page, "phone")
+
+    page = open_page(browser, address, {}, 1000, 480, "light")
+    page.get_by_label("Question").fill("?X . exists ?C : located_in(?C, south")
+    page.locator("#suggestions li").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    save(page, "completion")
+
+    page = open_page(browser, address, {"entity": "Denmark"}, 1000, 700, "dark")
+    page.locator("#browse").evaluate("section => section.scrollIntoView()")
+    save(page, "entity")
+
+
+def main() -> None:
+    """Read the arguments; take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("address", help="of the server, such as http://127.0.0.1:8000")
+    address = parser.parse_args().address.rstrip("/")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        take(browser, address)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

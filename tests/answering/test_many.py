@@ -1,0 +1,64 @@
+"""Many questions at once: the same answers as one after another, from fewer evaluations."""
+
+import pytest
+
+from betae import UnknownEntity
+from betae.answering import by_completion
+from betae.answering.answerer import Asked
+from tests.answering.helpers import guessing, untrained
+
+QUESTIONS = [
+    Asked("?X . lives_in(bob, ?X)"),
+    Asked("?X . exists ?C : parent(ann, ?C) & lives_in(?C, ?X)", explain=True),
+    Asked("?X . lives_in(eve, ?X)", k=2, status="predicted", explain=True),
+    Asked("SELECT ?x { <cat> <lives_in> ?x } LIMIT 3"),
+    Asked("?X . parent(ann, ?X) & !lives_in(?X, Oslo)", threshold=0.2),
+    Asked("?X . exists ?C : parent(bob, ?C) & lives_in(?C, ?X)", k=4, explain=True),
+]
+
+
+def nearly(value):
+    """Return plain values to compare with: a batch may round the last digits otherwise."""
+    if isinstance(value, dict):
+        return {key: nearly(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(nearly, value))
+    return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("make", [guessing, untrained])
+@pytest.mark.parametrize("edges", ["train", "all"])
+def test_they_are_answered_as_one_by_one(make, edges, toy_graph):
+    answerer = make(toy_graph, edges=edges)
+    one_by_one = [
+        answerer.answer(
+            each.question,
+            each.k,
+            status=each.status,
+            threshold=each.threshold,
+            explain=each.explain,
+        )
+        for each in QUESTIONS
+    ]
+    for many, one in zip(answerer.answer_many(QUESTIONS), one_by_one, strict=True):
+        assert many.to_json() == nearly(one.to_json())
+
+
+def test_a_structure_is_evaluated_once(toy_graph, monkeypatch):
+    sizes = []
+
+    def evaluate(completed, structure, symbols):
+        sizes.append(len(symbols))
+        return original(completed, structure, symbols)
+
+    original = by_completion.evaluate
+    monkeypatch.setattr(by_completion, "evaluate", evaluate)
+    guessing(toy_graph).answer_many(QUESTIONS)
+    assert sorted(sizes) == [1, 2, 3]
+
+
+def test_no_question_is_no_answer_and_a_bad_one_is_an_error(toy_graph):
+    answerer = guessing(toy_graph)
+    assert answerer.answer_many([]) == []
+    with pytest.raises(UnknownEntity, match="nobody"):
+        answerer.answer_many([*QUESTIONS, Asked("?X . lives_in(nobody, ?X)")])

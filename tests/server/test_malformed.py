@@ -1,0 +1,93 @@
+"""Random and malformed requests: every one is answered, none with a failure of the server."""
+
+import json
+import random
+
+import pytest
+
+QUESTION = "?X . exists ?C : parent(ann, ?C) & lives_in(?C, ?X)"
+BODIES = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"\xff\xfe",
+    b"[" * 10_000,
+    b'{"question": "\\ud800"}',
+    b'{"question": "?X . parent(\\"\\udfff\\", ?X)"}',
+    b'{"question": "\\u0000"}',
+    b'{"question": NaN}',
+    b'{"question": "?X . parent(ann, ?X)", "k": 1e400}',
+    b'{"question": "?X . parent(ann, ?X)", "k": 99999999999999999999999}',
+    b'{"question": "?X . parent(ann, ?X)", "threshold": NaN}',
+    b'{"question": "?X . parent(ann, ?X)", "question": 1}',
+    b'{"question": "?X . parent(#99999999999999999999, ?X)"}',
+    b'{"question": "?X . _(_, ?X)"}',
+    b'{"question": "SELECT"}',
+    b'{"question": "SELECT ?x { ?x <a b> <c> }"}',
+    b'{"question": "DESCRIBE <x>"}',
+    b'{"question": "france"}',
+]
+TOKENS = [*"?X.()&|!~#\"'\\,:{}<>/*+ \n\t\x00é\u202e", "exists ", "parent", "ann", "SELECT ", "?x"]
+PATHS = ["/answer", "/query", "/tree", "/answer/batch", "/sparql"]
+
+
+def accepted(response):
+    assert response.status_code < 500, f"{response.request.url} {response.text}"
+    if response.status_code >= 400:
+        assert response.json()["error"]
+        assert "Traceback" not in response.text
+        assert "/tmp" not in response.text
+        assert ".py" not in response.text
+    return response
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_malformed_bodies(path, of_run):
+    for body in BODIES:
+        for kind in ("application/json", "application/x-www-form-urlencoded"):
+            accepted(of_run.post(path, content=body, headers={"content-type": kind}))
+
+
+def test_random_questions(of_run):
+    generator = random.Random(0)
+    statuses = set()
+    for number in range(120):
+        text = list(QUESTION)
+        for _ in range(generator.randint(0, 2)):
+            start = generator.randrange(len(text))
+            stop = start + generator.randint(0, 3)
+            text[start:stop] = generator.choice(TOKENS)
+        path = ["/answer", "/query", "/tree"][number % 3]
+        body = json.dumps({"question": "".join(text)})
+        headers = {"content-type": "application/json"}
+        statuses.add(accepted(of_run.post(path, content=body, headers=headers)).status_code)
+        accepted(of_run.get("/sparql", params={"query": "".join(text).encode()}))
+    assert statuses == {200, 400}
+
+
+def test_odd_addresses(of_run):
+    for address in (
+        "/entities/%00/edges",
+        "/entities/%ff%fe/edges",
+        "/entities//edges",
+        "/entities/../edges",
+        "/entities/edges",
+        "/entities/%2e%2e%2f%2e%2e%2fetc%2fpasswd/edges",
+        "/entities/ann/edges?offset=-1",
+        "/entities/ann/edges?offset=99999999999999999999",
+        "/entities/ann/edges?limit=x",
+        "/entities/ann/edges?missing=101",
+        "/entities/%23" + "9" * 5000 + "/edges",
+        "/entities?search=%00&limit=1",
+        "/entities?search=%ed%a0%80",
+        "/relations?search=" + "%25" * 1000,
+        "/sparql?query=%ff",
+        "/sparql?" + "&".join(f"a{i}=1" for i in range(200)),
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/page/../app.py",
+        "//evil.example/",
+        "/index.html/..",
+    ):
+        accepted(of_run.get(address))

@@ -1,0 +1,392 @@
+"""The page, in a real browser: Debian's Chromium, driven by playwright."""
+
+import re
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import torch
+
+from betae.server.app import PAGE
+from tests.server.conftest import SCRIPT, serving
+
+AXE = Path(__file__).parent / "axe" / "axe-core-4.14.0.min.js"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+GRANDCHILDREN = "?X . exists ?C : parent(ann, ?C) & parent(?C, ?X)"
+WITHOUT = "?X . parent(ann, ?X) & !friend(bob, ?X)"
+WAIT = 10_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser():
+    reason = "The browser tests did not run: "
+    api = pytest.importorskip("playwright.sync_api", reason=reason + "playwright is missing.")
+    if CHROMIUM is None:
+        pytest.skip(reason + "there is no Chromium (Debian: apt-get install chromium).")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def a_page(browser, client, query="", **settings):
+    """Open the page; at its end there must have been no error of a script, nor of the policy."""
+    context = browser.new_context(**{"viewport": {"width": 1000, "height": 900}, **settings})
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    faults, elsewhere = [], []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: elsewhere.append(request.url))
+    page.goto(f"{client.base_url}/?{query}")
+    page.locator("#examples a").first.wait_for()
+    yield page
+    context.close()
+    refused = "Failed to load resource: the server responded with a status of 400"
+    assert [fault for fault in faults if refused not in fault] == []
+    assert [url for url in elsewhere if not url.startswith(str(client.base_url))] == []
+
+
+def ask(page, question):
+    page.get_by_label("Question").fill(question)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.locator("#answers-section:not([hidden]) :is(li, td, p)").first.wait_for()
+
+
+def wait_until(page, condition):
+    """Wait in Python: the page's policy lets no text be run as a script."""
+    end = time.monotonic() + WAIT / 1000
+    while not condition():
+        assert time.monotonic() < end, page.locator("main").inner_text()
+        page.wait_for_timeout(20)
+
+
+def faults_of(page, *rules):
+    """Return what axe-core finds that is serious."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found = page.evaluate("options => axe.run(document, options)", options)["violations"]
+    return [
+        (fault["id"], [node["html"] for node in fault["nodes"]])
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ]
+
+
+# ---- asking -------------------------------------------------------------------------------------
+
+
+def test_a_question_gets_its_tree_and_its_answers(browser, of_run):
+    with a_page(browser, of_run) as page:
+        ask(page, WITHOUT)
+        told = of_run.post("/answer", json={"question": WITHOUT, "k": 10}).json()
+        assert page.locator("#status").inner_text() == f"{told['summary']}."
+        assert page.locator(".answer .label").all_inner_texts() == [
+            answer["label"] for answer in told["answers"]
+        ]
+        statuses = [text.split()[-1] for text in page.locator(".answer .status").all_inner_texts()]
+        assert statuses == [answer["status"] for answer in told["answers"]]
+        assert {"assumed", "predicted"} <= set(statuses)
+        tree = of_run.post("/tree", json={"question": WITHOUT}).json()
+        boxes = page.locator("#tree svg .small").evaluate_all("all => all.map(e => e.textContent)")
+        numbers = [int(found[1]) for text in boxes if (found := re.search(r"(\d+) answer", text))]
+        assert sorted(numbers) == sorted(node["num_answers"] for node in tree["nodes"])
+        assert sum("entropy" in text for text in boxes) == len(tree["nodes"])
+        assert page.locator("#tree svg .density").count() == 3 * len(tree["nodes"])
+
+
+def test_the_bars_are_as_long_as_the_probabilities(browser, of_run):
+    with a_page(browser, of_run, urlencode({"q": WITHOUT})) as page:
+        page.locator(".answer").first.wait_for()
+        told = of_run.post("/answer", json={"question": WITHOUT, "k": 10}).json()["answers"]
+        shares = page.locator(".answer .filled").evaluate_all(
+            "all => all.map(e => e.offsetWidth / e.parentElement.clientWidth)"
+        )
+        assert shares == pytest.approx([answer["probability"] for answer in told], abs=0.02)
+
+
+def test_an_answer_opens_its_derivation(browser, of_run):
+    query = urlencode({"q": GRANDCHILDREN, "k": 25})
+    told = of_run.post("/answer", json={"question": GRANDCHILDREN, "k": 25, "explain": True}).json()
+    known = next(answer for answer in told["answers"] if answer["status"] == "known")
+    predicted = next(answer for answer in told["answers"] if answer["status"] == "predicted")
+    with a_page(browser, of_run, query) as page:
+        for answer, by_key in [(known, False), (predicted, True)]:
+            place = told["answers"].index(answer)
+            row = page.locator(".answers > li").nth(place)
+            button = row.locator(".answer")
+            if by_key:
+                button.focus()
+                page.keyboard.press("Enter")
+            else:
+                button.click()
+            assert button.get_attribute("aria-expanded") == "true"
+            row.locator("svg").wait_for()
+            steps = [answer["why"], *answer["why"]["sources"]]
+            missing = sum(step["status"] == "missing" for step in steps)
+            assert row.locator("svg path.missing").count() == missing
+            assert row.locator("svg path.known").count() == len(steps) - missing
+            words = " ".join(row.locator("svg text").all_text_contents())
+            for step in steps:
+                assert all(part[:15] in words for part in step["edge"])
+            assert ("%" in words) == (missing > 0)
+        button.click()
+        assert row.locator("svg").is_hidden()
+
+
+def test_a_syntax_error_has_its_caret_below_the_place(browser, of_run):
+    with a_page(browser, of_run) as page:
+        question = "?X . parent(ann, ?X) & & parent(bob, ?X)"
+        page.get_by_label("Question").fill(question)
+        page.keyboard.press("Enter")
+        shown = page.locator("#error pre")
+        shown.wait_for()
+        text, caret = shown.inner_text().split("\n")
+        column = of_run.post("/tree", json={"question": question}).json()["column"]
+        assert text[caret.index("^") :] == question[column - 1 :] == "& parent(bob, ?X)"
+        assert page.get_by_role("alert").is_visible()
+        assert page.get_by_label("Question").get_attribute("aria-invalid") == "true"
+        assert page.locator("#answers-section").is_hidden()
+        long = "?X . " + " & ".join(["parent(ann, ?X)"] * 9) + " & )"
+        page.get_by_label("Question").fill(long)
+        page.keyboard.press("Enter")
+        wait_until(page, lambda: shown.is_visible() and shown.inner_text().startswith("…"))
+        text, caret = shown.inner_text().split("\n")
+        assert text[caret.index("^")] == ")"
+
+
+def test_a_name_that_is_nearly_right_is_put_right_by_a_click(browser, of_run):
+    with a_page(browser, of_run, urlencode({"q": "?X . lives_in(bobb, ?X)"})) as page:
+        page.get_by_role("button", name="bob", exact=True).click()
+        page.locator(".answer").first.wait_for()
+        assert page.get_by_label("Question").input_value() == "?X . lives_in(bob, ?X)"
+        assert page.locator("#error").is_hidden()
+
+
+def test_a_question_that_is_no_tree_is_asked_of_the_facts_by_a_click(browser, of_run):
+    with a_page(browser, of_run, urlencode({"q": "?P, ?X . friend(?P, ?X)"})) as page:
+        page.get_by_role("button", name="Ask the facts alone").click()
+        page.locator("#answers td").first.wait_for()
+        assert page.locator("#answers tbody tr").count() == 3
+        assert page.locator("#answers th").all_inner_texts() == ["?P", "?X"]
+        assert "method=facts" in page.url
+
+
+def test_sparql_of_several_lines_can_be_pasted(browser, of_run):
+    with a_page(browser, of_run) as page:
+        page.get_by_label("Question").focus()
+        page.evaluate(
+            """text => {
+            const clipboardData = new DataTransfer();
+            clipboardData.setData("text", text);
+            const event = new ClipboardEvent("paste", { clipboardData, cancelable: true });
+            document.activeElement.dispatchEvent(event);
+        }""",
+            "SELECT ?x # who\nWHERE {\n  <ann> <parent> ?x\n}\n",
+        )
+        assert (
+            page.get_by_label("Question").input_value() == "SELECT ?x WHERE { <ann> <parent> ?x }"
+        )
+        page.keyboard.press("Enter")
+        page.locator(".answer.known").first.wait_for()
+        assert page.locator(".answer.known .label").all_inner_texts() == ["Bob Lee", "Sam"]
+
+
+def test_a_question_can_be_typed_with_completion_alone(browser, of_run):
+    with a_page(browser, of_run) as page:
+        field, options = page.get_by_label("Question"), page.locator("#suggestions [role=option]")
+
+        def choose(text):
+            for _ in range(20):
+                page.keyboard.press("ArrowDown")
+                active = field.get_attribute("aria-activedescendant")
+                if active and page.locator(f"#{active} .name").inner_text() == text:
+                    return page.keyboard.press("Enter")
+                options.first.wait_for()
+            raise AssertionError(options.all_inner_texts())
+
+        field.focus()
+        choose("?X .")
+        options.first.wait_for()
+        assert field.get_attribute("aria-expanded") == "true"
+        page.keyboard.type("liv")
+        wait_until(page, lambda: options.count() == 1)
+        choose("lives_in")
+        options.first.wait_for()
+        page.keyboard.type("Bob L")
+        wait_until(page, lambda: options.count() == 1)
+        choose("Bob Lee (bob)")
+        options.first.wait_for()
+        choose("?X")
+        assert field.input_value() == "?X . lives_in(bob, ?X)"
+        options.first.wait_for()
+        assert options.first.inner_text().startswith("&")
+        page.keyboard.press("Escape")
+        assert options.count() == 0
+        assert field.get_attribute("aria-expanded") == "false"
+        page.keyboard.press("Enter")
+        assert page.locator(".answer .label").first.inner_text() == "Oslo"
+
+
+# ---- the address --------------------------------------------------------------------------------
+
+
+def test_the_address_opens_the_same_answers(browser, of_run):
+    with a_page(browser, of_run) as page:
+        page.locator("#method").select_option("embedding")
+        page.locator("#k").select_option("5")
+        ask(page, GRANDCHILDREN)
+        labels = page.locator(".answer .label").all_inner_texts()
+        assert len(labels) == 5
+        ask(page, "?X . lives_in(ann, ?X)")
+        wait_until(page, lambda: "lives_in" in page.title())
+        page.go_back()
+        wait_until(page, lambda: "exists" in page.title())
+        page.locator(".answer").first.wait_for()
+        assert page.locator(".answer .label").all_inner_texts() == labels
+        query = page.url.partition("?")[2]
+    with a_page(browser, of_run, query) as page:
+        page.locator(".answer").first.wait_for()
+        assert page.locator(".answer .label").all_inner_texts() == labels
+        assert page.get_by_label("Question").input_value() == GRANDCHILDREN
+        assert page.locator("#method").input_value() == "embedding"
+
+
+def test_a_path_is_built_by_clicking(browser, of_run):
+    with a_page(browser, of_run, urlencode({"entity": "ann"})) as page:
+        page.locator("#entity").get_by_role("link", name="parent →", exact=True).click()
+        page.locator("#path").get_by_role("link", name="lives_in →", exact=True).click()
+        wait_until(page, lambda: "exists" in page.title())
+        text = "?X . exists ?V1 : parent(ann, ?V1) & lives_in(?V1, ?X)"
+        assert page.get_by_label("Question").input_value() == text
+        page.locator(".answer").first.wait_for()
+        focused = "document.activeElement.textContent"
+        wait_until(page, lambda: page.evaluate(focused) == "Answers")  # not lost with its link
+        known = page.locator(".answer.known .label").all_inner_texts()
+        assert sorted(known) == ["Lima", "Oslo"]
+
+
+def test_an_entity_is_browsed(browser, of_run):
+    with a_page(browser, of_run) as page:
+        page.get_by_label("Entity", exact=True).fill("Bob")
+        page.locator("#found [role=option]").first.wait_for()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.locator("#entity h3").wait_for()
+        told = of_run.get("/entities/bob/edges?missing=8").json()
+        assert "Bob Lee" in page.locator("#entity h3").inner_text()
+        assert page.locator("#entity .ends a").count() == told["total"]
+        page.locator("#entity .absent").wait_for()
+        assert page.locator("#entity .absent li").count() == len(told["missing"]) > 0
+        assert "entity=bob" in page.url
+
+
+def test_examples_lead_to_answers(browser, of_run):
+    with a_page(browser, of_run) as page:
+        examples = page.locator("#examples a").all_inner_texts()
+        assert any("!" in text for text in examples)
+        assert any("exists" in text for text in examples)
+        page.locator("#examples a").first.click()
+        page.locator(".answer.known").first.wait_for()
+        assert page.get_by_label("Question").input_value() == examples[0]
+
+
+# ---- what it must put up with -------------------------------------------------------------------
+
+
+def test_markup_in_a_label_is_shown_as_text(browser, of_run):
+    state = {"q": "?X . parent(cat, ?X)", "entity": "fay"}
+    with a_page(browser, of_run, urlencode(state)) as page:
+        page.locator(".answer").first.click()
+        page.locator(".why svg").first.wait_for()
+        assert page.locator(".answer .label").first.inner_text() == SCRIPT
+        assert SCRIPT in page.locator("#entity h3").inner_text()
+        assert page.locator("body script").count() == 0
+
+
+@pytest.mark.parametrize("question", [WITHOUT, "?X . parent(ann, ?X) & & parent(bob, ?X)"])
+def test_nothing_scrolls_sideways_on_a_phone(browser, of_run, question):
+    view = {"width": 360, "height": 700}
+    query = urlencode({"q": question, "entity": "ann"})
+    with a_page(browser, of_run, query, viewport=view) as page:
+        page.locator("#entity h3").wait_for()
+        page.locator(".answer, #error pre").first.wait_for()
+        for button in page.locator(".answer").all():
+            button.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.set_viewport_size({"width": 320, "height": 700})
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
+def test_axe_finds_no_serious_fault(browser, of_run, scheme, rules):
+    query = urlencode({"q": WITHOUT, "entity": "ann"})
+    with a_page(browser, of_run, query, color_scheme=scheme) as page:
+        page.locator(".answer").first.click()
+        page.locator("#entity h3").wait_for()
+        page.locator("#tree summary").click()
+        page.locator(".why svg").wait_for()
+        page.get_by_label("Question").press("ArrowDown")
+        assert faults_of(page, *rules) == []
+        page.get_by_label("Question").fill("?X . parent(")
+        page.locator("#suggestions li").first.wait_for()
+        assert faults_of(page, *rules) == []
+        page.keyboard.press("Enter")
+        page.locator("#error pre").wait_for()
+        assert faults_of(page, *rules) == []
+
+
+def test_densities_are_those_of_the_beta_distribution(browser, of_graph):
+    alphas, betas = torch.tensor([[0.05, 0.7, 1.0, 3.5, 40.0], [2.0, 0.3, 1.0, 9.0, 60.0]])
+    places = torch.tensor([[0.01], [0.3], [0.5], [0.97]])
+    expected = torch.distributions.Beta(alphas, betas).log_prob(places).exp()
+    with a_page(browser, of_graph) as page:
+        script = """async ([alphas, betas, places]) => {
+            const { density } = await import("/beta.js");
+            return places.map((x) => alphas.map((alpha, i) => density(alpha, betas[i], x)));
+        }"""
+        given = [alphas.tolist(), betas.tolist(), places.flatten().tolist()]
+        found = page.evaluate(script, given)
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_graph_alone_offers_exact_answers_only(browser, of_graph):
+    with a_page(browser, of_graph) as page:
+        assert page.locator("#method").is_hidden()
+        assert "facts alone" in page.locator("#about").inner_text()
+        ask(page, "?P, ?X . parent(?P, ?X) & lives_in(?P, Oslo)")
+        rows = page.locator("#answers tbody tr").all_inner_texts()
+        assert len(rows) == 4
+        assert rows[0].split("\t") == ["Ann Lee", "Bob Lee"]
+        assert page.locator("#tree-section").is_hidden()
+        ask(page, GRANDCHILDREN)
+        page.locator("#tree svg").wait_for()
+        assert page.locator("#tree svg .density").count() == 0
+        assert faults_of(page) == []
+
+
+def test_a_server_with_a_token_asks_for_it(browser, graph):
+    with serving(graph, token="secret") as client:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(str(client.base_url))
+        page.get_by_label("Token of this server").fill("secret")
+        page.keyboard.press("Enter")
+        page.locator("#examples a").first.wait_for(timeout=WAIT)
+        assert page.get_by_label("Token of this server").is_hidden()
+        context.close()
+
+
+def test_the_modules_are_short_and_load_nothing_from_elsewhere():
+    for path in PAGE.rglob("*"):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 300, path.name
+        assert not re.search(r"(?:src|href|url\(|from|import\()\W*(?:https?:)?//", text), path.name
+        assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b", text)
+    assert "<style" not in (PAGE / "index.html").read_text(encoding="utf-8")

@@ -1,0 +1,185 @@
+"""Questions over HTTP: what comes back is what the library says."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from betae import UnknownEntity, answers, select
+from betae.answering.answerer import Asked
+from betae.server.questions import Questions
+from tests.server.conftest import SCRIPT
+
+GRANDCHILDREN = "?X . exists ?C : parent(ann, ?C) & parent(?C, ?X)"
+PAIRS = "?P, ?X . parent(?P, ?X) & lives_in(?P, Oslo)"
+
+
+def nearly(value):
+    """Return plain values to compare with, tuples as JSON has them."""
+    if isinstance(value, dict):
+        return {key: nearly(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [nearly(inner) for inner in value]
+    return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("method", ["completed", "embedding"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"k": 2, "explain": True},
+        {"only": "predicted", "threshold": 0.001, "edges": "train"},
+        {"question": "SELECT ?x { <ann> <lives_in> ?x } LIMIT 2"},
+    ],
+)
+def test_answers_are_the_librarys(method, wanted, of_run, run):
+    body = {"question": GRANDCHILDREN, "method": method, **wanted}
+    given = of_run.post("/answer", json=body).json()
+    answerer = run.answerer(body.get("edges", "all"), method=method)
+    expected = answerer.answer(
+        body["question"],
+        body.get("k"),
+        status=body.get("only"),
+        threshold=body.get("threshold", 0.0),
+        explain=body.get("explain", False),
+    )
+    assert given.pop("summary") == expected.summary()
+    assert given.pop("note") is None
+    assert given == nearly(expected.to_json())
+    assert given["answers"] or "threshold" in wanted
+
+
+def test_a_batch_answers_what_it_can(of_run):
+    texts = [GRANDCHILDREN, "?X . parent(anne, ?X)", "?X . parent(", "?X . parent(ann, ?X)"]
+    first, second, third, fourth = of_run.post(
+        "/answer/batch", json={"questions": texts, "k": 3}
+    ).json()["results"]
+    assert first == nearly(of_run.post("/answer", json={"question": texts[0], "k": 3}).json())
+    assert "anne" in second["error"]
+    assert "ann" in second["closest"]
+    assert third["line"] == 1
+    assert {answer["entity"] for answer in fourth["answers"]} >= {"bob", "cat"}
+
+
+def test_a_relation_the_wrong_way_round_gets_a_note(of_run):
+    given = of_run.post("/answer", json={"question": "?X . lives_in(Rome, ?X)"}).json()
+    assert "~lives_in" in given["note"]
+    given = of_run.post("/query", json={"question": "?X . lives_in(Rome, ?X)"}).json()
+    assert (given["rows"], "~lives_in" in given["note"]) == ([], True)
+
+
+@pytest.mark.parametrize("edges", ["train", "all"])
+@pytest.mark.parametrize("question", [PAIRS, GRANDCHILDREN, "SELECT * { ?a <friend> ?b }"])
+def test_exact_answers_are_the_librarys(edges, question, of_graph, graph):
+    given = of_graph.post("/query", json={"question": question, "edges": edges}).json()
+    found = select(graph, question, edges)
+    assert given["rows"] == list(found) != []
+    assert given["variables"] == list(found.variables)
+    assert not given["more"]
+
+
+def test_more_rows_than_asked_for_are_announced(of_graph):
+    given = of_graph.post("/query", json={"question": PAIRS, "limit": 1}).json()
+    assert (len(given["rows"]), given["more"]) == (1, True)
+
+
+def test_a_graph_alone_predicts_nothing(of_graph):
+    for path, body in [
+        ("/answer", {"question": GRANDCHILDREN}),
+        ("/answer/batch", {"questions": [GRANDCHILDREN]}),
+    ]:
+        response = of_graph.post(path, json=body)
+        assert response.status_code == 400
+        assert "betae serve RUN" in response.json()["error"]
+    assert of_graph.get("/entities/ann/edges?missing=3").status_code == 400
+
+
+def test_a_tree_has_the_exact_answers_of_every_node(of_run, of_graph, graph, run):
+    question = "?X . parent(ann, ?X) & !exists ?C : parent(bob, ?C) & friend(?C, ?X)"
+    given = of_run.post("/tree", json={"question": question, "dims": 2}).json()
+    root = given["nodes"][given["root"]]
+    assert root["operator"] == "and"
+    assert {node["operator"] for node in given["nodes"]} == {"entity", "project", "and", "not"}
+    for node in given["nodes"]:
+        assert node["num_answers"] == len(answers(graph, node["text"], "all"))
+        assert all(operand < node["id"] for operand in node["operands"])
+        (embedding,) = node["embeddings"]
+        assert len(embedding["alpha"]) == len(embedding["beta"]) == 2
+    asked = run.answerer(method="embedding").answer(question)
+    assert root["embeddings"][0]["entropy"] == pytest.approx(asked.entropy, abs=1e-4)
+    plain = of_graph.post("/tree", json={"question": question}).json()
+    assert (plain["model"], given["model"]) == (None, "betae")
+    assert [node["num_answers"] for node in plain["nodes"]] == [
+        node["num_answers"] for node in given["nodes"]
+    ]
+
+
+def test_a_union_has_an_embedding_for_each_branch(of_run):
+    given = of_run.post("/tree", json={"question": "?X . parent(ann, ?X) | friend(bob, ?X)"})
+    nodes = given.json()["nodes"]
+    assert [len(node["embeddings"]) for node in nodes if node["operator"] == "or"] == [2]
+
+
+def test_markup_in_a_label_is_data(of_run):
+    response = of_run.post("/answer", json={"question": "?X . parent(cat, ?X)"})
+    assert response.json()["answers"][0]["label"] == SCRIPT
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+# ---- together -----------------------------------------------------------------------------------
+
+
+def test_questions_that_wait_are_answered_together(run):
+    sizes, begun, go_on = [], threading.Event(), threading.Event()
+    its = Questions(run, at_once=4, observe=sizes.append)
+    try:
+        its.call(lambda: (begun.set(), go_on.wait(30)))
+        assert begun.wait(30)
+        names = ["ann", "bob", "cat", "dan", "eve", "fay"]
+        asked = [Asked(f"?X . lives_in({name}, ?X)", k=3) for name in names]
+        waiting = [its.ask(each, "completed", "all") for each in asked]
+        waiting[1].cancel()
+        go_on.set()
+        found = [future.result(30) for future in waiting if not future.cancelled()]
+    finally:
+        its.close()
+    assert sizes == [3, 2]  # four at a time, less the one that nobody waits for
+    expected = [run.answerer().answer(each.question, 3) for each in asked]
+    del expected[1]
+    assert [list(each["answers"]) for each in found] == [
+        nearly(each.to_json()["answers"]) for each in expected
+    ]
+
+
+def test_a_bad_question_spoils_no_other(run):
+    go_on = threading.Event()
+    its = Questions(run, at_once=8, observe=lambda _: None)
+    try:
+        its.call(lambda: go_on.wait(30))
+        good, bad = (
+            its.ask(Asked(text), "completed", "all")
+            for text in ("?X . parent(ann, ?X)", "?X . parent(nobody, ?X)")
+        )
+        go_on.set()
+        assert good.result(30)["num_known"] == 2
+        with pytest.raises(UnknownEntity, match="nobody"):
+            bad.result(30)
+    finally:
+        its.close()
+
+
+def test_many_clients_at_once_get_their_own_answers(of_run, run):
+    names = [run.graph.entities[i] for i in range(run.graph.num_entities)] * 4
+    answerer = run.answerer()
+
+    def ask(name):
+        body = {"question": f'?X . exists ?Y : parent("{name}", ?Y) & lives_in(?Y, ?X)', "k": 3}
+        return body["question"], of_run.post("/answer", json=body).json()
+
+    with ThreadPoolExecutor(16) as pool:
+        for question, given in pool.map(ask, names):
+            assert given["answers"] == nearly(answerer.answer(question, 3).to_json()["answers"])
+    figures = of_run.get("/metrics").text
+    assert 'betae_questions_at_once_bucket{le="1.0"}' in figures

@@ -1,0 +1,174 @@
+"""The SPARQL endpoint, as its usual clients see it."""
+
+import asyncio
+import json
+import os
+import resource
+from concurrent.futures import Future
+from pathlib import Path
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from rdflib.plugins.stores.sparqlstore import SPARQLStore
+from SPARQLWrapper import CSV, JSON, POST, SPARQLWrapper
+
+from betae import select
+from betae.server.facts import Facts
+from betae.server.limits import Limits
+from betae.server.refusals import Refused
+from tests.server.conftest import serving
+
+QUESTION = "SELECT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
+QUERY = "SELECT DISTINCT ?p ?x { ?p betae:parent ?c . ?c betae:lives_in ?x }"
+
+
+def name_of(iri):
+    return unquote(str(iri).removeprefix("urn:betae:"))
+
+
+@pytest.fixture(scope="module")
+def rows(graph):
+    """What `betae query` lists."""
+    return sorted((row["p"], row["x"]) for row in select(graph, QUESTION))
+
+
+@pytest.fixture(scope="module")
+def address(of_graph):
+    return str(of_graph.base_url) + "/sparql"
+
+
+def read(response):
+    bindings = response.json()["results"]["bindings"]
+    return sorted((name_of(row["p"]["value"]), name_of(row["x"]["value"])) for row in bindings)
+
+
+def test_a_query_comes_by_parameter_by_form_and_as_the_body(of_graph, rows):
+    direct = {"content-type": "application/sparql-query; charset=utf-8"}
+    for response in (
+        of_graph.get("/sparql", params={"query": QUERY}),
+        of_graph.post("/sparql", data={"query": QUERY}),
+        of_graph.post("/sparql", content=QUERY, headers=direct),
+    ):
+        assert response.headers["content-type"] == "application/sparql-results+json"
+        assert read(response) == rows != []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_rdflib_gets_the_rows(method, address, rows):
+    store = SPARQLStore(address, method=method)
+    found = sorted((name_of(row.p), name_of(row.x)) for row in store.query(QUERY))
+    assert found == rows
+    assert store.query("ASK { ?a betae:parent ?b }").askAnswer
+    assert not store.query("ASK { ?a betae:none ?b }").askAnswer
+
+
+@pytest.mark.parametrize("form", [JSON, CSV])
+def test_sparqlwrapper_gets_the_rows(form, address, rows):
+    client = SPARQLWrapper(address)
+    client.setQuery(QUERY)
+    client.setReturnFormat(form)
+    client.setMethod(POST)
+    found = client.query().convert()
+    if form == JSON:
+        found = [(row["p"]["value"], row["x"]["value"]) for row in found["results"]["bindings"]]
+    else:
+        found = [line.split(",") for line in found.decode().split()[1:]]
+    assert sorted((name_of(p), name_of(x)) for p, x in found) == rows
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/sparql-results+json"),
+        ("text/html", "application/sparql-results+json"),
+        ("application/sparql-results+xml", "application/sparql-results+xml"),
+        ("text/csv;q=0.5, text/tab-separated-values;q=0.9", "text/tab-separated-values"),
+        ("text/csv;q=x, application/json", "application/json"),
+    ],
+)
+def test_the_client_chooses_the_format(accept, kind, of_graph):
+    response = of_graph.get("/sparql", params={"query": QUERY}, headers={"accept": accept})
+    assert response.headers["content-type"].partition(";")[0] == kind
+
+
+def test_labels_are_there(of_graph):
+    query = "SELECT ?l { betae:ann <http://www.w3.org/2000/01/rdf-schema#label> ?l }"
+    response = of_graph.get("/sparql", params={"query": query})
+    assert [row["l"]["value"] for row in response.json()["results"]["bindings"]] == ["Ann Lee"]
+
+
+def test_updates_are_refused(of_graph):
+    update = "INSERT DATA { <urn:a> <urn:b> <urn:c> }"
+    kind = {"content-type": "application/sparql-update"}
+    assert of_graph.post("/sparql", content=update, headers=kind).status_code == 403
+    assert of_graph.post("/sparql", data={"update": update}).status_code == 403
+    assert of_graph.get("/sparql", params={"query": update}).status_code == 400
+    ask = {"query": "ASK { <urn:a> <urn:b> <urn:c> }"}
+    assert of_graph.get("/sparql", params=ask).json()["boolean"] is False
+
+
+def test_no_other_server_is_asked(of_graph, address):
+    for before in ("", "?a ?b 5", "?a ?b ?c.", "#\n"):
+        query = f"SELECT * {{ {before}seRVice <{address}> {{ ?d ?e ?f }} }}"
+        response = of_graph.get("/sparql", params={"query": query})
+        assert response.status_code == 400
+        assert "SERVICE" in response.json()["error"]
+    harmless = "SELECT ?service { ?service betae:service <http://x/service> }"
+    assert of_graph.get("/sparql", params={"query": harmless}).status_code == 200
+
+
+def test_what_cannot_be_answered_is_said(of_graph):
+    response = of_graph.get("/sparql", params={"query": "SELECT *\n{ ?a ?b }"})
+    error = response.json()
+    assert (response.status_code, error["line"]) == (400, 2)
+    assert error["error"].endswith("^")
+    construct = "CONSTRUCT { ?a ?b ?c } { ?a ?b ?c }"
+    for parameters in ({"query": construct}, {}, {"query": QUERY, "default-graph-uri": "urn:x"}):
+        assert of_graph.get("/sparql", params=parameters).status_code == 400
+    assert of_graph.get("/sparql?query=ASK{}&query=ASK{}").status_code == 400
+    assert of_graph.post("/sparql", content=b"ASK{}").status_code == 415
+    bad = {"content-type": "application/sparql-query"}
+    assert of_graph.post("/sparql", content=b"\xff", headers=bad).status_code == 400
+
+
+def test_results_have_a_limit(of_graph):
+    response = of_graph.get("/sparql", params={"query": "SELECT * { ?a ?b ?c . ?d ?e ?f }"})
+    assert response.status_code == 400
+    assert "LIMIT" in response.json()["error"]
+
+
+def test_a_query_without_end_is_ended(graph, rows):
+    pairs = " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(9))
+    endless = f"SELECT (COUNT(*) AS ?n) {{ {pairs} }}"
+    with serving(graph, limits=Limits(seconds=1)) as client:
+        while client.get("/sparql", params={"query": QUERY}).status_code == 504:
+            pass  # the store is still being written
+        for _ in range(3):  # more than there are processes
+            assert client.get("/sparql", params={"query": endless}).status_code == 504
+        while (response := client.get("/sparql", params={"query": QUERY})).status_code == 504:
+            pass  # other processes begin
+        assert read(response) == rows
+
+
+def test_a_body_is_no_json_by_chance(address):
+    response = httpx.post(address, content=json.dumps({"query": QUERY}))
+    assert response.status_code == 415
+
+
+def test_processes_that_die_do_no_harm(graph):
+    facts = Facts(graph, Limits(memory_bytes=2**31))
+
+    async def work():
+        limit, _ = await facts._call(resource.getrlimit, resource.RLIMIT_DATA)
+        with pytest.raises(Refused, match="memory"):
+            await facts._call(os.abort)  # as it ends when there is no more memory
+        facts._store = Future()
+        facts._store.set_exception(OSError("died while the store was written"))
+        (Path(facts._folder.name) / "store" / "half").mkdir(parents=True)
+        return limit, await facts.sparql("ASK { ?a betae:parent ?b }", "text/csv")
+
+    try:
+        assert asyncio.run(work()) == (2**31, b"true")
+    finally:
+        facts.close()
