@@ -10,12 +10,18 @@ DATASET ?= FB15k-237
 MODEL ?= betae
 DATA ?= data
 
-.PHONY: demo test lint reproduce
+.PHONY: demo test lint reproduce chromium
 demo: .venv/installed
 	@$(BIN)/betae demo
 
-test: .venv/installed-dev
+test: .venv/installed-dev chromium
 	@$(BIN)/pytest -n 2 --dist worksteal
+
+# For the tests of the page. Without it they are skipped, and say so.
+chromium:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && \
+	  { apt-get install -qq -y chromium || { apt-get update -qq && apt-get install -qq -y chromium; }; } \
+	  >/dev/null 2>&1; } || echo "No Chromium, and none could be installed: the browser tests will not run."
 
 lint: .venv/installed-dev
 	@$(BIN)/ruff check .

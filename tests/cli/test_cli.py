@@ -83,7 +83,7 @@ COMMANDS = commands()
 
 def test_all_commands():
     names = "ingest export info entities relations sample explain query demo answer complete"
-    names += " train plot inspect eval report"
+    names += " train plot inspect eval report serve"
     assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
 
 
