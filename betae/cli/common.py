@@ -19,7 +19,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from betae.errors import BetaeError, StoreError
+from betae.errors import BetaeError, InvalidArgument, StoreError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -204,8 +204,18 @@ def existing_file(path: Path | None) -> Path | None:
     return path
 
 
+def _graph_folder(path: Path) -> Path:
+    """Refuse the folder of a run where a graph is needed, and say where its graph is."""
+    place = path / "graph.json"
+    if not (path / "manifest.json").exists() and place.is_file():
+        where = json.loads(place.read_text(encoding="utf-8"))["folder"]
+        raise InvalidArgument(f"{path} is a run, not a graph; its graph is {path / where}.")
+    existing_folder(path)
+    return path
+
+
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.", callback=existing_folder)]
-GraphPath = Annotated[Path, typer.Argument(help="Folder of a graph.")]
+GraphPath = Annotated[Path, typer.Argument(help="Folder of a graph.", callback=_graph_folder)]
 MovedGraph = Annotated[
     Path | None,
     typer.Option(

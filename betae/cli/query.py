@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from betae.cli.common import app, existing_folder, note, say
+from betae.cli.common import GraphPath, app, note, say
 from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SAMPLED = 1000  # rows from which the widths of a table are taken
     "  betae query graph query.rq --out answers.parquet"
 )
 def query(
-    graph: Annotated[Path, typer.Argument(help="Folder of a graph.", callback=existing_folder)],
+    graph: GraphPath,
     question: Annotated[
         str, typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either.")
     ],

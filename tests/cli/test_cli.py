@@ -196,9 +196,7 @@ def test_an_error_in_a_process_exits_with_2(tmp_path):
     done = run_process("info", tmp_path / "nowhere", COLUMNS="300")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.strip() == (
-        f"Error: {tmp_path / 'nowhere'} is not a betae graph: it has no manifest.json."
-    )
+    assert done.stderr.strip() == f"Error: There is no folder {tmp_path / 'nowhere'}."
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_standard_input_is_read(tmp_path, name, is_told):
     [
         ("a r b\n", "its format cannot be told"),
         ("a\tr\tb\na\tr\n", "standard input, line 2: 2 columns"),
-        ("", "its format cannot be told"),
+        ("", "standard input: the file is empty"),
         (gzip.compress(NT.encode())[:-9], "standard input: the gzip file is truncated"),
     ],
 )

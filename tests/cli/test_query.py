@@ -177,3 +177,11 @@ def test_it_is_fast_and_loads_little(folder):
 def test_the_choices_are_the_library_s():
     hint = inspect.get_annotations(query, eval_str=True)["edges"].__origin__
     assert get_args(hint) == get_args(Edges)
+
+
+def test_a_run_is_not_a_graph(ask, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "graph.json").write_text('{"folder": "../graph"}')
+    code, _, error = ask(tmp_path / "run", "?X . parent(?X, cat)")
+    assert code == 2
+    assert f"run is a run, not a graph; its graph is {tmp_path}/run/../graph." in flat(error)
