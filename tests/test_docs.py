@@ -6,6 +6,7 @@ commands that are not run are in NOT_RUN, with the reason.
 """
 
 import gzip
+import json
 import os
 import re
 import shlex
@@ -52,8 +53,25 @@ FILM = """\
 """
 
 
-LANGUAGES = {"console", "python", "toml", ""}  # "" is for trees of files
-NOT_RUN = {"make demo": "it installs the package and its dependencies"}
+LANGUAGES = {"console", "python", "toml", "json", ""}  # "" is for trees of files
+SERVED = "it serves until it is stopped, or asks such a server: tests/server does both"
+NOT_RUN = {
+    "make demo": "it installs the package and its dependencies",
+    "pip install '.[serve]'": "it installs dependencies",
+    **dict.fromkeys(
+        [
+            "betae serve run",
+            "betae serve graph --port 9000",
+            "curl -s localhost:8000/answer --json "
+            """'{"question": "?X . capital(France, ?X)", "k": 5, "explain": true}'""",
+            "curl -s localhost:8000/sparql --data-urlencode "
+            "'query=SELECT ?city { betae:France betae:capital ?city }'",
+            "BETAE_TOKEN=secret betae serve run --host 0.0.0.0",
+            "curl -s http://graphs.example:8000/model -H 'authorization: Bearer secret'",
+        ],
+        SERVED,
+    ),
+}
 
 
 def all_blocks(document: str) -> list[tuple[str, str]]:
@@ -124,6 +142,8 @@ def test_commands_and_code_run(document, folder, monkeypatch):
                 run_command(command)
         elif language == "python":
             exec(compile(text, place, "exec"), {"__name__": "__main__"})
+        elif language == "json":
+            json.loads(text)
         elif language == "toml":
             (folder / "printed.toml").write_text(text, encoding="utf-8")
             read_recipe(folder / "printed.toml")
