@@ -205,12 +205,10 @@ def existing_file(path: Path | None) -> Path | None:
 
 
 def _graph_folder(path: Path) -> Path:
-    """Refuse the folder of a run where a graph is needed, and say where its graph is."""
-    place = path / "graph.json"
-    if not (path / "manifest.json").exists() and place.is_file():
-        where = json.loads(place.read_text(encoding="utf-8"))["folder"]
-        raise InvalidArgument(f"{path} is a run, not a graph; its graph is {path / where}.")
+    """Refuse the folder of a run where a graph is needed."""
     existing_folder(path)
+    if (path / "graph.json").exists() and not (path / "manifest.json").exists():
+        raise InvalidArgument(f"{path} is a run, not a graph: name the graph that it is of.")
     return path
 
 
