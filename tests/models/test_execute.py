@@ -555,7 +555,7 @@ def test_a_batch_of_empty_groups(call):
     "query", [Entity("ann")[0], Entity(0)["parent"], Project(Entity("_"), "_")], ids=str
 )
 def test_names_instead_of_ids(query):
-    with pytest.raises(InvalidArgument, match="resolve|is a placeholder"):
+    with pytest.raises(InvalidArgument, match=r"resolve|is a placeholder"):
         score_queries(make_model("betae"), [Entity(0)[0], query])
 
 
