@@ -18,6 +18,7 @@ from betae.answering.edges import Floats
 from betae.answering.results import Step
 from betae.answering.truth import Evaluation
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.names import shorten
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
 from betae.queries.names import unresolve
 from betae.queries.structures import fill, structure_of
@@ -65,7 +66,7 @@ class _Derivation:
         source, probability = int(sources[best]), float(edges[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
-        edge = (head, self.graph.relations[relation // 2], tail)
+        edge = (head, shorten(self.graph.relations[relation // 2], self.graph.prefixes), tail)
         before = () if isinstance(operand, Entity) else (self.of(operand, source),)
         text = " ".join(edge)
         return Step(text, "known" if probability == 1 else "missing", probability, before, edge)

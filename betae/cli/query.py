@@ -116,7 +116,7 @@ def _print_table(found: Selection) -> int:
     """Print a column for each variable; widths are those of the first rows."""
     from rich.cells import cell_len
 
-    rows = (_cells(row, found.variables) for row in found)
+    rows = (_cells(row, found) for row in found)
     first = list(islice(rows, SAMPLED))
     if not first:
         print("no answers")
@@ -134,11 +134,12 @@ def _print_table(found: Selection) -> int:
     return number
 
 
-def _cells(row: dict[str, str], variables: tuple[str, ...]) -> list[str]:
+def _cells(row: dict[str, str], found: Selection) -> list[str]:
     """Return what a table shows: labels, with the name in parentheses where it is another."""
+    from betae.graph.names import printable, shorten
+
     cells = []
-    for variable in variables:
-        name, label = row[variable], row[f"{variable}_label"]
-        text = label if name == label else f"{label} ({name})"
-        cells.append("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+    for variable in found.variables:
+        name, label = shorten(row[variable], found.graph.prefixes), row[f"{variable}_label"]
+        cells.append(printable(label if name == label else f"{label} ({name})"))
     return cells

@@ -6,7 +6,8 @@ from betae.exact.joins import Joins
 from betae.exact.select import marks, to_exact_tree
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import Entity, Project, Query, escape, nodes
+from betae.graph.names import shorten
+from betae.queries.ast import Entity, Kind, Project, Query, escape, nodes
 from betae.queries.formula import Atom, Question, Variable, walk
 from betae.queries.names import entity_id, relation_id
 from betae.queries.read import as_query, read_question
@@ -54,11 +55,11 @@ def _steps_of_formula(question: Question, graph: KnowledgeGraph) -> list[Project
 
 def _hint(step: Project, graph: KnowledgeGraph) -> str:
     is_inverse, number = int(step.relation) % 2, int(step.relation) // 2
-    relation = spell_name(escape(graph.relations[number], "relation"), "relation")
+    relation = _spell(graph.relations[number], "relation", graph)
     wanted, there = ("tail", "head") if is_inverse else ("head", "tail")
     if isinstance(step.operand, Entity):
         entity = int(step.operand.name)
-        start = spell_name(escape(graph.entities[entity], "entity"), "entity")
+        start = _spell(graph.entities[entity], "entity", graph)
         fact = f"{graph.entity_label(entity)} is never a {wanted} of {relation}, only a {there}"
     else:
         start = "?V"
@@ -67,3 +68,8 @@ def _hint(step: Project, graph: KnowledgeGraph) -> str:
     if is_inverse:
         return f"{fact}: write {relation}({start}, ?X)."
     return f"{fact}: write {relation}(?X, {start}), or ~{relation}({start}, ?X)."
+
+
+def _spell(name: str, kind: Kind, graph: KnowledgeGraph) -> str:
+    """Return a name as it is written in logic text, with a prefix of the graph if one fits."""
+    return spell_name(escape(shorten(name, graph.prefixes), kind), kind)

@@ -159,8 +159,8 @@ class KnowledgeGraph:
         raise UnknownRelation(name, offered)
 
     def entity_label(self, entity: int) -> str:
-        """Return what to show a person: the label of the entity, else its name."""
-        return (self.entity_labels or self.entities)[entity]
+        """Return what to show a person: the label of the entity, else its name, by a prefix."""
+        return shorten((self.entity_labels or self.entities)[entity], self.prefixes)
 
     def relation_name(self, relation: int) -> str:
         """Return the name of a directed relation, `~name` for an inverse."""

@@ -16,6 +16,7 @@ import betae
 from betae.cli.query import query
 from betae.graph.edges import Edges
 from tests.cli.test_cli import flat, run_main, run_process
+from tests.graph.test_labels import FILM
 
 CAPITALS = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"
 PAIRS = "?C, ?X . located_in(?C, Europe) & capital(?C, ?X)"
@@ -185,3 +186,14 @@ def test_a_run_is_not_a_graph(ask, tmp_path):
     code, _, error = ask(tmp_path / "run", "?X . parent(?X, cat)")
     assert code == 2
     assert "run is a run, not a graph: name the graph that it is of." in flat(error)
+
+
+def test_prefixes_are_shown_and_accepted(ask, write, tmp_path):
+    betae.KnowledgeGraph.from_triples(write("film.ttl", FILM)).save(tmp_path / "film")
+    wrong, told = ask(tmp_path / "film", "?X . schema:director(':mann', ?X)")[1:]
+    assert wrong == "no answers\n"
+    assert 'of schema:director, only a tail: write schema:director(?X, ":mann")' in flat(told)
+    head, *rows, _ = ask(tmp_path / "film", "?X . schema:director(?X, ':mann')")[1].splitlines()
+    assert head == "?X"
+    assert "Heat (:heat)" in rows
+    assert not any("http" in row for row in rows)
