@@ -107,7 +107,7 @@ WRONG = [  # and what the message must hold
     (["complete", "RUN", "--above", "1.5"], "less than or equal to 1"),
     (["complete", "RUN", "--out", "edges.csv"], "edges.csv must end in .tsv, .parquet or .nt."),
     (["train", ".", "--out", "run", "--recipe", "no.toml"], "There is no file no.toml."),
-    (["train", "nowhere", "--out", "run"], "nowhere is not a betae graph"),
+    (["train", "nowhere", "--out", "run"], "There is no folder nowhere"),
     (["eval", "nowhere", "--queries", "."], "There is no folder nowhere."),
     (["eval", "RUN", "--queries", "nowhere"], "There is no folder nowhere."),
     (["eval", "RUN", "--queries", ".", "--method", "frequency"], "'completed', 'embedding'"),

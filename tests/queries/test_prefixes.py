@@ -40,7 +40,8 @@ def graph():
 )
 def test_known_prefixes(graph, text):
     found = select(graph, text)
-    assert list(found) == [dict.fromkeys(found.columns, f"{WD}a")]
+    (name, label), (row,) = found.columns, found
+    assert row == {name: f"{WD}a", label: "wd:a"}
 
 
 def test_a_tree_too(graph):
