@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 SECONDS = 20  # that a case may take
 GRAPH = "graph"  # the folder into which cases write a graph
 FAULTS = ("tracebacks", "silent losses", "endless runs", "unexpected outcomes")
-FAILED = ("Traceback (most recent call last)", "which is a fault of its own")
+FAILED = ("Traceback (most recent call last)", "This is a bug in betae")
 
 
 def t(text: str) -> set[Triple]:

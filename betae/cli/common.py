@@ -45,7 +45,7 @@ UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return text with whatever could command a terminal written out, such as \\x1b."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
@@ -58,7 +58,7 @@ class PlainConsole(Console):
     ) -> Iterable[Segment]:
         """Render to segments, in which only those of rich's own control the terminal."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else printable(text), style, control)
+            yield Segment(text if control else escape_controls(text), style, control)
 
 
 if os.environ.get("COLUMNS") == "0":  # some containers say so, and then nothing would be shown
@@ -153,7 +153,7 @@ def _end_by_system_error(error: OSError) -> int:
 
 
 def _end_by_surprise(error: Exception) -> int:
-    """Write a report of an error that nobody foresaw; return the exit code."""
+    """Write a report of an unexpected error; return the exit code."""
     import platform
     import tempfile
     import traceback
@@ -172,7 +172,7 @@ def _end_by_surprise(error: Exception) -> int:
         where = f"The full report is in {path}"
     except OSError as of_report:
         where = f"The full report could not be written: {of_report}"
-    complain(f"betae has failed, which is a fault of its own ({what}). {where}")
+    complain(f"This is a bug in betae ({what}). {where}")
     return 1
 
 
@@ -208,7 +208,7 @@ def _graph_folder(path: Path) -> Path:
     """Refuse the folder of a run where a graph is needed."""
     existing_folder(path)
     if (path / "graph.json").exists() and not (path / "manifest.json").exists():
-        raise InvalidArgument(f"{path} is a run, not a graph: name the graph that it is of.")
+        raise InvalidArgument(f"{path} is a run, not a graph: name the graph it was trained on.")
     return path
 
 

@@ -63,15 +63,11 @@ def entities(
     from betae.graph.graph import KnowledgeGraph
 
     opened = KnowledgeGraph.open(graph)
-    listed, number = list_entities(opened, search, limit)
-    if as_json:
-        print_json(_as_json(listed), indent=2)
-    elif not listed:
+    found = list_entities(opened, search, limit)
+    if not found[0] and not as_json:
         _say_none_found("entity", search, opened.entity_id)
     else:
-        out.print(_draw_names(listed, opened.prefixes))
-        if number > len(listed):
-            say(f"{len(listed):,} of {number:,} entities; --limit shows more")
+        _print_names(*found, "entities", opened.prefixes, as_json)
 
 
 @app.command(epilog="Example:  betae relations graph --search located")
@@ -83,15 +79,23 @@ def relations(
     from betae.graph.graph import KnowledgeGraph
 
     opened = KnowledgeGraph.open(graph)
-    listed, number = list_relations(opened, search, limit)
-    if as_json:
-        print_json(_as_json(listed), indent=2)
-    elif not listed:
+    found = list_relations(opened, search, limit)
+    if not found[0] and not as_json:
         _say_none_found("relation", search, opened.relation_id)
     else:
-        out.print(_draw_names(listed, opened.prefixes))
-        if number > len(listed):
-            say(f"{len(listed):,} of {number:,} relations; --limit shows more")
+        _print_names(*found, "relations", opened.prefixes, as_json)
+
+
+def _print_names(
+    listed: Sequence[Listed], number: int, kind: str, prefixes: Mapping[str, str], as_json: bool
+) -> None:
+    """Print names with their labels, edges and examples; say if there are more."""
+    if as_json:
+        print_json(_as_json(listed), indent=2)
+        return
+    out.print(_draw_names(listed, prefixes))
+    if number > len(listed):
+        say(f"{len(listed):,} of {number:,} {kind}; --limit shows more")
 
 
 def _as_json(listed: Sequence[Listed]) -> list[dict[str, Any]]:

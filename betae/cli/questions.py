@@ -19,10 +19,10 @@ from betae.cli.common import (
     app,
     complain,
     err,
+    escape_controls,
     note,
     out,
     print_json,
-    printable,
     say,
     warn,
 )
@@ -235,7 +235,7 @@ class _Printer:
 
 def _cell(value: object) -> object:
     """Return what a file gets as it is; on a terminal, names must not command it."""
-    return printable(value) if isinstance(value, str) and sys.stdout.isatty() else value
+    return escape_controls(value) if isinstance(value, str) and sys.stdout.isatty() else value
 
 
 @app.command(

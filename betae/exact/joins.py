@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.errors import InvalidArgument, UnsupportedQuery
+from betae.errors import UnsupportedQuery
 from betae.exact.tables import (
     CHUNK,
     UNIT,
@@ -49,6 +49,7 @@ from betae.queries.formula import (
     walk,
 )
 from betae.queries.names import entity_id, relation_id
+from betae.queries.structures import unfilled
 
 MAX_NESTED = 60  # negations and disjunctions within one another; Python limits nested calls
 MANY = 64  # sources of a path from which on all its steps are found at once
@@ -91,7 +92,7 @@ class Joins:
             match part:
                 case Atom(relation, head, tail):
                     terms = [head, tail]
-                    self._no_placeholder(relation)
+                    _check_filled(relation)
                     relation_id(relation, self.graph)
                 case Equals(_, other):
                     terms = [other]
@@ -99,12 +100,8 @@ class Joins:
                     terms = [head, tail]
             for term in terms:
                 if isinstance(term, Entity):
-                    self._no_placeholder(term.name)
+                    _check_filled(term.name)
                     entity_id(term.name, self.graph)
-
-    def _no_placeholder(self, name: Name) -> None:
-        if name == PLACEHOLDER:
-            raise InvalidArgument(f"{name!r} is a placeholder, where a name is needed.")
 
     def pairs(self, relation: Name) -> Pairs:
         """Return the edges of a directed relation."""
@@ -328,3 +325,8 @@ def _binds(step: Step) -> Variables:
 
 def _sorted(variables: Variables) -> list[Variable]:
     return sorted(variables, key=lambda variable: (variable.name, variable.scope))
+
+
+def _check_filled(name: Name) -> None:
+    if name == PLACEHOLDER:
+        raise unfilled()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from betae.errors import UnknownEntity, UnknownRelation
 from betae.graph.graph import INVERSE, KnowledgeGraph
 from betae.queries.ast import (
@@ -51,8 +49,7 @@ def entity_id(spelled: Name, graph: KnowledgeGraph) -> int:
         if spelled >= graph.num_entities:
             raise UnknownEntity(f"#{spelled}", [f"#0 to #{graph.num_entities - 1}"])
         return spelled
-    name = unescape(spelled, "entity")
-    return _found(name, graph.entity_id, graph)
+    return graph.entity_id(unescape(spelled, "entity"))
 
 
 def relation_id(spelled: Name, graph: KnowledgeGraph) -> int:
@@ -63,18 +60,7 @@ def relation_id(spelled: Name, graph: KnowledgeGraph) -> int:
         return spelled
     is_inverse = spelled.startswith(INVERSE)
     name = unescape(spelled.removeprefix(INVERSE) if is_inverse else spelled, "relation")
-    found = _found(name, graph.relation_id, graph)
+    found = graph.relation_id(name)
     if found % 2:  # the graph took the ~ of a name for an inverse
         raise UnknownRelation(name, [graph.relations[found // 2]])
     return found ^ is_inverse
-
-
-def _found(name: str, find: Callable[[str], int], graph: KnowledgeGraph) -> int:
-    """Look a name up; if there is none such, the IRI that it stands for with a known prefix."""
-    try:
-        return find(name)
-    except (UnknownEntity, UnknownRelation):
-        prefix, colon, rest = name.partition(":")
-        if not colon or prefix not in graph.prefixes:
-            raise
-        return find(graph.prefixes[prefix] + rest)

@@ -83,12 +83,17 @@ def _stripped(kind: Callable[..., Query], operands: tuple[Query, ...]) -> Query:
     return Project(operands[0], PLACEHOLDER) if kind is Project else kind(*operands)
 
 
+def unfilled() -> InvalidArgument:
+    """Return the error for a placeholder where a name is needed."""
+    return InvalidArgument(
+        "_ is a placeholder, which only `betae sample` fills: name an entity or a relation. "
+        'An entity that is called _ is written "_", in quotes.'
+    )
+
+
 def _id(name: str | int) -> int:
     if name == PLACEHOLDER:
-        raise InvalidArgument(
-            "_ is a placeholder, which only `betae sample` fills: name an entity or a relation. "
-            'An entity that is called so is written "_".'
-        )
+        raise unfilled()
     if isinstance(name, str):
         raise InvalidArgument(f"{name!r} is a name where an id is needed: resolve the query first.")
     return name

@@ -85,9 +85,7 @@ class Facts:
         try:
             return await asyncio.wrap_future(self._pool.schedule(function, args=arguments))
         except ProcessExpired:
-            raise Refused(
-                400, "The question needs more memory than this server has for it."
-            ) from None
+            raise Refused(400, TOO_LARGE) from None
 
     def close(self) -> None:
         """End the processes."""

@@ -52,12 +52,14 @@ def start_from(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> None:
 
 def _copy_weights(earlier: QueryModel, model: QueryModel, graph: KnowledgeGraph) -> None:
     known = earlier.state_dict()
-    beside = {"entities": _entities_beside(graph)}
-    beside |= dict.fromkeys(model.relation_tables(), _relations_beside(graph))
+    beside = {
+        "entities": _entities_beside,
+        **dict.fromkeys(model.relation_tables(), _relations_beside),
+    }
     for name, tensor in model.state_dict().items():
         before = known[name].to(tensor.device)
-        if name in beside:
-            before = torch.cat([before, _means(before, beside[name], len(tensor))])
+        if name in beside and len(before) < len(tensor):
+            before = torch.cat([before, _means(before, beside[name](graph), len(tensor))])
         tensor.copy_(before)
 
 

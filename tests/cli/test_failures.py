@@ -110,10 +110,10 @@ def commands_of(text):
     return re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
 
 
-def test_what_is_printable():
-    assert common.printable("plain [red] ü\n\tx") == "plain [red] ü\n\tx"
-    assert common.printable(EVIL) == r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202ename\x7f"
-    assert common.printable("half \ud800") == r"half \ud800"
+def test_controls_are_escaped():
+    assert common.escape_controls("plain [red] ü\n\tx") == "plain [red] ü\n\tx"
+    assert common.escape_controls(EVIL) == r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202ename\x7f"
+    assert common.escape_controls("half \ud800") == r"half \ud800"
 
 
 def test_names_do_not_command_the_terminal(tmp_path, monkeypatch, capsys):
@@ -292,8 +292,7 @@ def test_a_surprise_is_one_line_and_a_report(made, monkeypatch, capsys, tmp_path
     (line,) = error.splitlines()
     (report,) = tmp_path.glob("betae-error-*.txt")
     assert line == (
-        "Error: betae has failed, which is a fault of its own (ZeroDivisionError: of all). "
-        f"The full report is in {report}"
+        f"Error: This is a bug in betae (ZeroDivisionError: of all). The full report is in {report}"
     )
     text = report.read_text()
     assert "Traceback (most recent call last)" in text

@@ -185,7 +185,7 @@ def test_a_run_is_not_a_graph(ask, tmp_path):
     (tmp_path / "run" / "graph.json").touch()
     code, _, error = ask(tmp_path / "run", "?X . parent(?X, cat)")
     assert code == 2
-    assert "run is a run, not a graph: name the graph that it is of." in flat(error)
+    assert "run is a run, not a graph: name the graph it was trained on." in flat(error)
 
 
 def test_prefixes_are_shown_and_accepted(ask, write, tmp_path):
