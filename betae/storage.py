@@ -264,7 +264,8 @@ def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
             raise StoreError(f"{folder / name} is damaged: {error}.") from error
         except OSError as error:
             raise StoreError(f"{folder / name} cannot be read: {error.strerror}.") from error
-        arrays[name.removesuffix(".npy")] = array
+        # A plain array over the mapped memory: an item of a memmap costs several times as much.
+        arrays[name.removesuffix(".npy")] = np.asarray(array)
     return arrays
 
 

@@ -413,7 +413,7 @@ def test_arrays_are_mapped_and_read_only(toy_store):
     for verify in (True, False):
         graph = KnowledgeGraph.open(toy_store, verify=verify)
         for array in graph._arrays().values():
-            assert isinstance(array, np.memmap)
+            assert isinstance(array.base, np.memmap)
             assert not array.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
             graph.splits["train"][0, 0] = 1
@@ -424,7 +424,7 @@ import sys
 import numpy as np
 from betae import KnowledgeGraph
 graph = KnowledgeGraph.open(sys.argv[1])
-mapped = all(isinstance(array, np.memmap) for array in graph._arrays().values())
+mapped = all(isinstance(array.base, np.memmap) for array in graph._arrays().values())
 print(graph.fingerprint, mapped, flush=True)
 sys.stdin.read()
 """

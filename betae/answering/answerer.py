@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.answering.ranking import Found
+from betae.answering.ranking import Found, are_among
 from betae.answering.results import STATUSES, Answer, Answers, Method, Status
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
@@ -146,7 +146,7 @@ class _Listed:
         probabilities: NDArray[np.float64],
         distances: NDArray[np.float64],
         ranks: NDArray[np.int64],
-        statuses: NDArray[np.int64],
+        statuses: NDArray[np.int8],
     ):
         order = np.argsort(statuses, kind="stable")
         self.ids, self.probabilities = ids[order], probabilities[order]
@@ -165,9 +165,11 @@ class _Listed:
 
 def _list(found: Found, known: Ids, certain: Ids) -> _Listed:
     """Put known answers before predicted ones; those that the method did not find come in front."""
-    missed = np.setdiff1d(known, found.ids, assume_unique=True)
+    missed = known[~are_among(known, found.ids)]
     ids, number = np.concatenate([missed, found.ids]), len(found.ids)
-    statuses = np.where(np.isin(ids, certain), 0, np.where(np.isin(ids, known), 1, 2))
+    statuses = np.full(len(ids), 2, dtype=np.int8)
+    statuses[are_among(ids, known)] = 1
+    statuses[are_among(ids, certain)] = 0
 
     def column(values: NDArray[np.floating] | None) -> NDArray[np.float64]:
         values = np.full(number, np.nan) if values is None else values

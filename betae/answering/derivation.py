@@ -40,7 +40,10 @@ class _Derivation:
             case Project(operand, column):
                 return self._of_edge(node, operand, int(self.symbols[int(column)]), entity)
             case And():
-                steps = tuple(self.of(part, entity) for part in node.operands)
+                distinct = {self._filled(part): part for part in node.operands}
+                steps = tuple(self.of(part, entity) for part in distinct.values())
+                if len(steps) == 1:
+                    return steps[0]
                 return Step("", "and", math.prod(step.probability for step in steps), steps)
             case Or():
                 return self.of(
@@ -82,6 +85,8 @@ class _Derivation:
         return values
 
     def _text(self, node: Query) -> str:
+        return str(unresolve(self._filled(node), self.graph)).removeprefix("?X . ")
+
+    def _filled(self, node: Query) -> Query:
         structure, columns = structure_of(node)
-        query = fill(structure, [int(self.symbols[column]) for column in columns])
-        return str(unresolve(query, self.graph)).removeprefix("?X . ")
+        return fill(structure, [int(self.symbols[column]) for column in columns])

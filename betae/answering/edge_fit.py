@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from betae.answering.edges import (
-    FULLNESS,
     ROW,
+    TAIL,
     Counts,
     EdgeProbabilities,
     EdgeWeights,
@@ -30,8 +30,9 @@ from betae.models.base import QueryModel
 from betae.querysets.seeds import random_stream
 
 EDGES = 1500  # validation edges for the order
-PAIRS = (
-    2000  # (head, relation) for the probabilities; a half that have tails, a half that have none
+PAIRS = 4000  # (head, relation) for the probabilities
+BY_EDGES = (
+    0.1  # of them are drawn by their edges: a half have tails, and those with many count more
 )
 BEST = 200  # tails of a row that are looked at one by one, the best by each predictor
 OTHERS = 100  # a sample that stands for all other tails
@@ -118,7 +119,7 @@ class _Fit:
         weights, of_tail = found[: len(names)], found[len(names) :]
         return EdgeWeights(
             dict(zip(names, weights.tolist(), strict=True)),
-            dict(zip(FULLNESS, of_tail.tolist(), strict=True)),
+            dict(zip(TAIL, of_tail.tolist(), strict=True)),
             dict.fromkeys(ROW, 0.0),
         )
 
@@ -133,11 +134,13 @@ class _Fit:
             features = [of[row].numpy()[ids] for of in scores]
             numbers = self._numbers(ids, relation ^ 1)
             ends = fullness(numbers, self.counts.mean(relation ^ 1))
+            is_loop = ids == head
+            columns = [*features, *ends.T, is_loop, is_loop * self.counts.log_loops(relation)]
             chosen.append(
                 Tails(
                     np.full(len(ids), first_row + row),
                     ids,
-                    np.concatenate([np.stack(features, axis=1), ends], axis=1).astype(np.float64),
+                    np.stack(columns, axis=1).astype(np.float64),
                     weights,
                     np.isin(ids, true),
                 )
@@ -209,14 +212,19 @@ class _Fit:
     def _plausible_pairs(self, number: int) -> Pairs:
         """Return (head, relation) that have tails, and as many that might but do not in training.
 
-        Of the second kind: an entity, and a relation of another entity that shares a relation with
-        it, as a question would ask for.
+        Of the first kind, some are the ends of random edges: questions often pass by entities with
+        many. Of the second kind: an entity, and a relation of another entity that shares a relation
+        with it, as a question would ask for.
         """
         adjacency = self.later
         heads = np.repeat(
             np.arange(len(adjacency.head_offsets) - 1), np.diff(adjacency.head_offsets)
         )
-        places = self.random.integers(len(heads), size=number // 2)
+        by_edges = int(BY_EDGES * number)
+        edges = self.random.integers(len(adjacency.tails), size=by_edges)
+        ends = np.searchsorted(adjacency.tail_offsets, edges, side="right") - 1
+        places = self.random.integers(len(heads), size=number // 2 - by_edges)
+        places = np.concatenate([places, ends])
         with_tails = (heads[places], adjacency.relations[places].astype(np.int64))
         places = self.random.integers(len(heads), size=number)
         others = self._siblings(heads[places], adjacency.relations[places], adjacency)

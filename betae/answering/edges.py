@@ -2,12 +2,13 @@
 
 For a head h, a relation r and every entity t,
 
-    s(t) = sum_k w_k score_k(h, r, t) + v . fullness(t, inverse of r)       how the tails compare
+    s(t) = sum_k w_k score_k(h, r, t) + v . fullness(t, inverse of r) + u . loop(h, r) [t = h]
     p(t) = logistic(a s(t) - b ln sum_t' exp s(t') + c . fullness(h, r) + d)
 
 over the entities that are not known tails. A score is a predictor's distance, negated, and there
 may be several predictors. How full an end is says how many edges of the relation it has already,
 against what entities that have any have on average: who has one capital will not get another.
+An edge from an entity to itself is as likely as the relation's known edges say.
 
 The first line is fitted listwise, each validation edge against the unknown tails of its row: this
 is what the order in a row depends on. The second line, which keeps that order, is fitted as a
@@ -39,6 +40,7 @@ Floats = NDArray[np.float32]
 
 SUREST = 0.999  # a prediction is never certain
 FULLNESS = ("ln(1 + n)", "n > 0", "n > 0, ln mean")  # of an end: see `fullness`
+TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # what tells the tails of a row apart
 ROW = ("score", "ln sum exp(score)", *FULLNESS, "ln mean", "1")  # what a probability depends on
 
 
@@ -47,7 +49,7 @@ class EdgeWeights:
     """The fitted numbers."""
 
     predictors: dict[str, float]  # name of the model -> factor on its score
-    tail: dict[str, float]  # FULLNESS of the tail, by the inverse relation
+    tail: dict[str, float]  # TAIL; the fullness is by the inverse relation
     row: dict[str, float]  # ROW; the fullness is that of the head
 
 
@@ -72,6 +74,9 @@ class Counts:
         self._num_relations = int(adjacency.relations.max(initial=-1)) + 1
         self._keys = heads * self._num_relations + adjacency.relations  # of the pairs, ascending
         self._tails = Ragged(adjacency.tail_offsets, adjacency.tails)
+        is_loop = np.repeat(heads, self._tails.lengths) == adjacency.tails
+        relations = np.repeat(adjacency.relations, self._tails.lengths)
+        self._loops = np.bincount(relations[is_loop], minlength=self._num_relations)
 
     def tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> Ragged:
         """Return the known tails of each (head, relation)."""
@@ -87,6 +92,15 @@ class Counts:
         """Return how many tails of a relation the heads have that have any."""
         means = self.adjacency.tails_of_a_head
         return max(1.0, float(means[relation])) if relation < len(means) else 1.0
+
+    def log_loops(self, relation: int) -> float:
+        """Return ln of the share of a relation's heads that have themselves for a tail.
+
+        Half a head more has, and half a head more has not: so no share is 0.
+        """
+        number = len(self.heads(relation)[0])
+        loops = self._loops[relation] if relation < self._num_relations else 0
+        return math.log((loops + 0.5) / (number + 1))
 
     def heads(self, relation: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the heads that have a tail of a relation, and how many they have."""
@@ -148,6 +162,7 @@ class EdgeProbabilities:
             tails, term = self._tail_term(relation, counts)
             rows = torch.from_numpy(np.flatnonzero(relations == relation))
             total[rows[:, None], torch.from_numpy(tails).long()] += torch.from_numpy(term)
+            total[rows, torch.from_numpy(heads).long()[rows]] += self._loop_term(relation, counts)
         return total
 
     def _tail_term(self, relation: int, counts: Counts) -> tuple[NDArray[Any], Floats]:
@@ -155,8 +170,13 @@ class EdgeProbabilities:
         tails, numbers = counts.heads(relation ^ 1)
         learned = tails < self.num_entities
         features = fullness(numbers[learned], counts.mean(relation ^ 1))
-        weights = np.array([*self.weights.tail.values()], dtype=np.float32)
+        weights = np.array([self.weights.tail[name] for name in FULLNESS], dtype=np.float32)
         return tails[learned], features @ weights
+
+    def _loop_term(self, relation: int, counts: Counts) -> float:
+        """Return what is added to s of the head itself."""
+        weights = self.weights.tail
+        return weights["t = h"] + weights["t = h, ln share"] * counts.log_loops(relation)
 
     def _row_terms(
         self, numbers: NDArray[np.int64], relations: NDArray[Any], counts: Counts
@@ -231,7 +251,7 @@ def read_edge_weights(path: Path, model: str) -> EdgeWeights | None:
         if content.pop("model") != model:
             return None
         weights = EdgeWeights(**content)
-        if tuple(weights.tail) != FULLNESS or tuple(weights.row) != ROW or not weights.predictors:
+        if tuple(weights.tail) != TAIL or tuple(weights.row) != ROW or not weights.predictors:
             raise ValueError("it does not have the weights that are needed")
         numbers = [*weights.predictors.values(), *weights.tail.values(), *weights.row.values()]
         if not np.isfinite(np.array(numbers, dtype=float)).all():

@@ -2,14 +2,15 @@
 
     V(entity a)     = 1 at a, else 0
     V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))
-    V(and) = product     V(or) = max     V(not) = 1 - V
+    V(and) = product     V(or) = 1 - product of complements     V(not) = 1 - V
 
-So an entity is reached if it is reached from any source; sources count as independent.
-`best_derivations` takes the best source alone, max_h V(h) p(h, r, x): why an entity is an answer.
+So an entity is reached if it is reached from any source, or by any branch of a union: they count as
+independent. `best_derivations` takes the best source and the best branch alone, the largest of
+V(h) p(h, r, x): why an entity is an answer.
 
-Complements are moved inward first, to entities and projections, and an operand of `and` whose
-complement is another operand makes it empty: V(a & !a) = 0, however uncertain a is. With
-probabilities of 0 and 1 these are the exact answers.
+Complements are moved inward first, to entities and projections. What occurs twice counts once, and
+an operand beside its own complement decides: V(a & a) = V(a), V(a & !a) = 0 and V(a | !a) = 1,
+however uncertain a is. With probabilities of 0 and 1 these are the exact answers.
 
 Of the sources h of a projection, the missing edges of the `num_sources` most promising ones are
 tried, and the known edges of all. So a derivation by a missing edge of a source that was not tried
@@ -19,9 +20,9 @@ largest of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -133,14 +134,8 @@ class _Evaluator:
             case Not(operand):
                 of = self.visit(operand)
                 found = Truth(1 - of.values, of.bound)
-            case And():
-                found = self._and(node)
             case _:
-                parts = [self.visit(operand) for operand in node.operands]
-                found = Truth(
-                    reduce(np.maximum, [part.values for part in parts]),
-                    np.maximum.reduce([part.bound for part in parts]),
-                )
+                found = self._and_or(node)
         self.work.nodes[node] = found
         return found
 
@@ -149,14 +144,26 @@ class _Evaluator:
         values[np.arange(self.num_queries), self.work.symbols[:, column]] = 1
         return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
 
-    def _and(self, node: And) -> Truth:
-        parts = [self.visit(operand) for operand in node.operands]
-        values = reduce(np.multiply, [part.values for part in parts])
-        for operand in node.operands:
-            if isinstance(operand, Not):
-                for other in node.operands:  # a & !a is empty, however uncertain a is
-                    values[self._are_equal(operand.operand, other)] = 0
+    def _and_or(self, node: Query) -> Truth:
+        """Combine the operands; one that is another once more adds nothing."""
+        is_and, operands = isinstance(node, And), node.operands
+        parts = [self.visit(operand) for operand in operands]
+        combine = np.multiply if is_and else np.maximum if self.is_best else _either
+        values = parts[0].values
+        for place in range(1, len(parts)):
+            added = parts[place].values
+            is_again = self._are_equal_to_any(operands[place], operands[:place])
+            if is_again.any():
+                added = np.where(is_again[:, None], np.float32(is_and), added)
+            values = combine(values, added)
+        for operand in operands:
+            if isinstance(operand, Not) and (is_and or not self.is_best):
+                values[self._are_equal_to_any(operand.operand, operands)] = not is_and
         return Truth(values, np.maximum.reduce([part.bound for part in parts]))
+
+    def _are_equal_to_any(self, query: Query, others: Sequence[Query]) -> NDArray[np.bool_]:
+        found = [self._are_equal(query, other) for other in others]
+        return np.asarray(np.any(found, axis=0))
 
     def _are_equal(self, left: Query, right: Query) -> NDArray[np.bool_]:
         """Tell for each query whether two nodes are the same once the symbols are filled in."""
@@ -238,6 +245,11 @@ class _Evaluator:
         parallel.in_threads(follow, before, relations, values)
 
 
+def _either(one: Floats, other: Floats) -> Floats:
+    """Return 1 - (1 - one) (1 - other), as exact for small values as for large ones."""
+    return one + other * (1 - one)
+
+
 def _split(values: Floats, sources: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Return the truth of the chosen sources, 0 where there is none, and the most of any other."""
     others = values.copy()
@@ -247,8 +259,7 @@ def _split(values: Floats, sources: NDArray[np.int64]) -> tuple[Floats, Floats]:
     return truth, others.max(axis=1, initial=0)
 
 
-# Any source, or the best one alone. v + t (1 - v) is 1 - (1 - v) (1 - t), as exact for small values
-# as for large ones.
+# Any source, as in `_either`, or the best one alone.
 
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")

@@ -10,7 +10,7 @@ from betae.answering.by_completion import ByCompletion
 from betae.answering.by_embedding import ByEmbedding
 from betae.answering.calibration import LAST_RANKS, Calibration
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
-from betae.answering.edges import FULLNESS, ROW, EdgeProbabilities, EdgeWeights
+from betae.answering.edges import ROW, TAIL, EdgeProbabilities, EdgeWeights
 from betae.models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
 from betae.models.store import build_model
 from betae.training.folder import RunFolder
@@ -41,12 +41,12 @@ def random_model(model_name, graph, seed=0):
 # ---- the completed graph ------------------------------------------------------------------------
 
 
-def edge_weights(predictors, tail=(0, 0, 0), **row):
+def edge_weights(predictors, tail=(0, 0, 0), loop=(0, 0), **row):
     """Weights by hand; `row` names those that are not zero, "1" being `bias`."""
     names = {"score": "score", "total": "ln sum exp(score)", "bias": "1", "full": "n > 0"}
     values = {**dict.fromkeys(ROW, 0.0), "score": 1.0}
     values |= {names[name]: value for name, value in row.items()}
-    return EdgeWeights(predictors, dict(zip(FULLNESS, tail, strict=True)), values)
+    return EdgeWeights(predictors, dict(zip(TAIL, (*tail, *loop), strict=True)), values)
 
 
 def log_odds(probability):

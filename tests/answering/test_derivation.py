@@ -45,9 +45,11 @@ def check(graph, edges, query, entity, step):
                 is_inside = entity in slow_answers(graph, operand, edges)
                 return [("inside", step)] if is_inside else []
             case And():
+                distinct = list(dict.fromkeys(query.operands))
+                if len(distinct) == 1:
+                    return walk(distinct[0], entity, step)
                 assert step.status == "and"
-                assert len(step.sources) == len(query.operands)
-                pairs = zip(query.operands, step.sources, strict=True)
+                pairs = zip(distinct, step.sources, strict=True)
                 return [doubt for part, below in pairs for doubt in walk(part, entity, below)]
             case Or():
                 found = []

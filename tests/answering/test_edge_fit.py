@@ -181,3 +181,24 @@ def test_who_has_one_of_one_will_not_get_another():
     assert expected(relation=0, is_full=True) < 0.1  # missing edges of a head that has its one
     assert expected(relation=0, is_full=False) > 0.5
     assert 0.3 < expected(relation=2, is_full=True) < 1.2  # 0.6 of 6 are held out
+
+
+def test_an_entity_is_its_own_tail_only_where_others_are():
+    """Groups of 6: by relation 0 all others of a group are tails, by relation 1 oneself, too."""
+    random = np.random.default_rng(0)
+    groups = np.arange(120).reshape(20, 6)
+    pairs = [(head, tail) for group in groups for head in group for tail in group]
+    edges = [(h, r, t) for r in (0, 1) for h, t in pairs if h != t or r == 1]
+    edges = random.permutation(edges)
+    graph = graph_of(edges[200:], edges[:200], 120, 2)
+    knows_groups = Symbolic(graph, "train")
+    for head, tail in pairs:
+        knows_groups.leads[:, head, tail] = 1
+    probabilities = EdgeProbabilities([knows_groups], fit_edges([knows_groups], graph))
+    heads, relations, tails = graph.splits["valid"].astype(np.int64).T
+    rows = probabilities.rows(heads, 2 * relations, Counts(graph.adjacency("train")), 120)
+    to_tail, to_itself = rows[np.arange(len(heads)), tails], rows[np.arange(len(heads)), heads]
+    is_loop = heads == tails
+    assert relations[is_loop].all()
+    assert to_tail[is_loop].mean() > 0.5 * to_tail[~is_loop].mean() > 0.1
+    assert (to_itself[relations == 0] < 0.1 * to_tail[relations == 0]).all()

@@ -10,6 +10,7 @@ import torch
 from betae.answering.edges import (
     FULLNESS,
     ROW,
+    TAIL,
     Counts,
     EdgeProbabilities,
     fullness,
@@ -26,7 +27,9 @@ from tests.answering.helpers import edge_weights, random_model, save_run
 from tests.evaluation.eval_in_two_processes import split_graph
 from tests.training.helpers import graph_of, small_graph
 
-WEIGHTS = edge_weights({"betae": 0.3, "complex": 2.0}, (0.4, -1.5, 0.7), total=-0.6, bias=-1.0)
+WEIGHTS = edge_weights(
+    {"betae": 0.3, "complex": 2.0}, (0.4, -1.5, 0.7), loop=(-1.2, 0.3), total=-0.6, bias=-1.0
+)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +96,12 @@ def test_the_formula(graph, probabilities):
             s -= WEIGHTS.predictors[model.name] * distances
         for tail in range(60):
             number = len(adjacency.neighbours(tail, relation ^ 1))
-            s[tail] += np.dot(ends(number, relation ^ 1)[0], list(WEIGHTS.tail.values()))
+            of_tail = [WEIGHTS.tail[name] for name in FULLNESS]
+            s[tail] += np.dot(ends(number, relation ^ 1)[0], of_tail)
+        tails = [set(adjacency.neighbours(entity, relation).tolist()) for entity in range(60)]
+        loops = sum(entity in of_entity for entity, of_entity in enumerate(tails))
+        share = (loops + 0.5) / (sum(map(bool, tails)) + 1)
+        s[head] += WEIGHTS.tail["t = h"] + WEIGHTS.tail["t = h, ln share"] * math.log(share)
         known = adjacency.neighbours(head, relation)
         of_head, log_mean = ends(len(known), relation)
         total = np.log(np.exp(np.delete(s, known)).sum())
@@ -227,7 +235,7 @@ def test_weights_are_kept_as_they_are(tmp_path):
 
 def damaged(**changes):
     content = {"model": "best-00000010", "predictors": {"betae": 1.0}}
-    content |= {"tail": dict.fromkeys(FULLNESS, 0.0), "row": dict.fromkeys(ROW, 0.0), **changes}
+    content |= {"tail": dict.fromkeys(TAIL, 0.0), "row": dict.fromkeys(ROW, 0.0), **changes}
     return json.dumps({key: value for key, value in content.items() if value is not ...})
 
 

@@ -102,11 +102,15 @@ def slow_truth(form, table, best=False):
         case ("not", operand):
             return 1 - slow_truth(operand, table)
         case ("or", *parts):
-            return np.max([slow_truth(part, table, best) for part in parts], axis=0)
+            values = np.array([slow_truth(part, table, best) for part in dict.fromkeys(parts)])
+            if best:
+                return values.max(axis=0)
+            is_all = any(("not", part) in parts for part in parts)
+            return np.ones(len(table)) if is_all else 1 - np.prod(1 - values, axis=0)
         case ("and", *parts):
-            values = np.prod([slow_truth(part, table, best) for part in parts], axis=0)
+            values = [slow_truth(part, table, best) for part in dict.fromkeys(parts)]
             is_empty = any(("not", part) in parts for part in parts)
-            return np.zeros(len(table)) if is_empty else values
+            return np.zeros(len(table)) if is_empty else np.prod(values, axis=0)
     raise AssertionError(form)
 
 
@@ -124,7 +128,8 @@ def derivations(query, entity, table):
             for operand in query.operands:
                 yield from derivations(operand, entity, table)
         case And():
-            parts = [list(derivations(operand, entity, table)) for operand in query.operands]
+            distinct = dict.fromkeys(query.operands)
+            parts = [list(derivations(operand, entity, table)) for operand in distinct]
             yield from map(np.prod, product(*parts))
 
 
@@ -232,7 +237,24 @@ def test_a_set_and_its_complement_have_nothing_in_common(data, seed):
     b = data.draw(trees(graph.num_entities, graph.num_relations, depth=2))
     for query in (a & ~a, ~a & b & a, ~~a & ~a, Not(~a | b) & ~a, (a & ~a)[0]):
         assert not truth_of(graph, chances, query).any()
-    assert truth_of(graph, chances, ~(a & ~a)).max() <= 1
+    for query in (~(a & ~a), a | ~a, b | ~a | a):
+        assert truth_of(graph, chances, query).min() == 1
+
+
+@examples(100)
+@given(st.data(), st.integers(0, 10**6))
+def test_what_is_said_twice_counts_once(data, seed):
+    graph = data.draw(small_graphs)
+    chances = random_chances(graph, seed)
+    a, b = (data.draw(trees(graph.num_entities, graph.num_relations, depth=2)) for _ in "ab")
+    for best in (False, True):
+        once = truth_of(graph, chances, a, best=best)
+        for query in (a & a, a | a, a & a & a):
+            assert np.array_equal(truth_of(graph, chances, query, best=best), once)
+        assert np.array_equal(
+            truth_of(graph, chances, a & b & a, best=best),
+            truth_of(graph, chances, a & b, best=best),
+        )
 
 
 @examples(100)
