@@ -15,9 +15,15 @@ from pathlib import Path
 from betae.errors import StoreError
 from betae.evaluation.pages import Section, html_page, markdown_page, plot_file
 from betae.evaluation.paper import describe_queries
+from betae.evaluation.paper_tables import paper_tables
 from betae.evaluation.results import KeptEvaluation, read_evaluations
 from betae.evaluation.tables import make_tables, tell_apart
 from betae.storage import write_manifest, writing_folder
+
+OF_THE_PAPER = (
+    "By the embedding of the query, as in the paper; below each of its rows the run of the same "
+    "model on the same graph, evaluated on the same kind of test queries."
+)
 
 
 def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool = False) -> None:
@@ -30,6 +36,8 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
         evaluations += found
     with writing_folder(Path(target), overwrite) as partial:
         sections = [_section(members) for members in _by_query_set(evaluations)]
+        if tables := paper_tables(evaluations):
+            sections.insert(0, Section("The paper's tables", OF_THE_PAPER, tables, {}))
         files = {
             "report.md": markdown_page(sections),
             "report.html": html_page(sections),
