@@ -2,7 +2,8 @@
 # make test   install with the development tools and run the tests
 # make lint   what CI runs besides the tests
 # make reproduce DATASET=FB15k-237 MODEL=betae DATA=folder
-#             train a recipe and evaluate it beside the paper; stop it, and it goes on from there
+#             train a recipe and evaluate it beside the paper; stop it, and it goes on from there;
+#             it ends with the report and the minutes of each step
 
 PYTHON ?= python3
 BIN := .venv/bin

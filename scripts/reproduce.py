@@ -4,18 +4,22 @@
 
 DATA holds the released folders (FB15k-237-betae, FB15k-237-q2b, NELL-betae and so on). Each step is
 a `betae` command and is printed. Steps that are done are skipped: stop it at any time, and the same
-command continues, training included.
+command continues, training included. At the end it says how many minutes each step took.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from betae import read_recipe
 from betae.cli import main
+from betae.storage import writing_file
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = {
@@ -24,12 +28,48 @@ FOLDERS = {
     "FB15k": "FB15k",
 }  # dataset -> prefix of its folders
 MODELS = ("betae", "query2box", "gqe", "complex")
+TEST_QUERIES = 5000  # of each structure, sampled where the official set is not at hand
+EMPTY_QUERIES = 4000  # of each structure, as in the paper
 
 
-def betae(*arguments: Path | str) -> None:
-    """Print a command of betae and run it."""
-    print("$ betae", *arguments, flush=True)
-    command = [*map(str, arguments)]
+class Steps:
+    """Runs commands of betae and keeps, in a file, how long each took."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.seconds: dict[str, float] = {}  # by step; one that was stopped goes on counting
+        self.done: list[str] = []
+        if file.exists():
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            self.seconds, self.done = kept["seconds"], kept["done"]
+        self.asked: list[str] = []
+
+    def run(self, step: str, is_done: bool, *arguments: Path | str) -> None:
+        """Print a command and run it, unless it is done."""
+        self.asked.append(step)
+        if is_done:
+            return
+        print("$ betae", *arguments, flush=True)
+        start = time.monotonic()
+        try:
+            _run([*map(str, arguments)])
+            self.done.append(step)
+        finally:
+            self.seconds[step] = self.seconds.get(step, 0) + time.monotonic() - start
+            with writing_file(self.file) as partial:
+                kept = {"seconds": self.seconds, "done": self.done}
+                partial.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+
+    def table(self) -> str:
+        """Return the minutes of the steps that were asked for, and their sum."""
+        minutes = {step: self.seconds.get(step, 0) / 60 for step in self.asked}
+        minutes["all"] = sum(minutes.values())
+        width = max(map(len, minutes))
+        lines = [f"{step:<{width}}  {number:7.1f}" for step, number in minutes.items()]
+        return "\n".join([f"{'step':<{width}}  minutes", *lines])
+
+
+def _run(command: list[str]) -> None:
     if command[0] == "train":  # in a process of its own: Ctrl-C ends it well, and this one too
         subprocess.run([sys.executable, "-m", "betae", *command], check=True)
         return
@@ -40,44 +80,52 @@ def betae(*arguments: Path | str) -> None:
             raise
 
 
-def reproduce() -> None:
+def reproduce(arguments: Sequence[str] | None = None) -> None:
     """Go through the steps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", choices=FOLDERS)
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("reproduce"))
-    arguments = parser.parse_args()
-    recipe = RECIPES / f"{arguments.dataset}_{arguments.model}.toml"
+    asked = parser.parse_args(arguments)
+    recipe = RECIPES / f"{asked.dataset}_{asked.model}.toml"
     if not recipe.exists():
         parser.error(f"there is no {recipe}")
-    released = arguments.data / f"{FOLDERS[arguments.dataset]}-betae"
-    out = arguments.out / arguments.dataset
-    graph, run = out / "graph", out / arguments.model
+    released = asked.data / f"{FOLDERS[asked.dataset]}-betae"
+    out = asked.out / asked.dataset
+    graph, run = out / "graph", out / asked.model
+    out.mkdir(parents=True, exist_ok=True)
+    steps = Steps(out / "minutes.json")
 
-    if not graph.exists():
-        betae("ingest", released, "--out", graph)
+    steps.run("ingest", graph.exists(), "ingest", released, "--out", graph)
     # Training queries are sampled from the graph on the fly.
-    betae("train", graph, "--recipe", recipe, "--out", run, *(["--resume"] if run.exists() else []))
+    train = f"{asked.model}: train"
+    resume = ["--resume"] if run.exists() else []
+    is_trained = train in steps.done and run.exists()
+    steps.run(train, is_trained, "train", graph, "--recipe", recipe, "--out", run, *resume)
 
-    sets = [arguments.data / f"{FOLDERS[arguments.dataset]}-q2b"]
+    sets = [asked.data / f"{FOLDERS[asked.dataset]}-q2b"]
     if (released / "test-queries.pkl").exists():
         sets.append(released)
     else:  # the official set is not at hand: one sampled by its rules
         sets.append(out / "sampled-test")
-        if not sets[-1].exists():
-            rules = ("--split", "test", "--count", "5000", "--rules", "release")
-            betae("sample", graph, *rules, "--out", sets[-1])
+        how = ("--split", "test", "--count", str(TEST_QUERIES), "--rules", "release")
+        steps.run("sample", sets[-1].exists(), "sample", graph, *how, "--out", sets[-1])
     # A link predictor embeds no queries: it answers from the completed graph, alone or beside.
     config = read_recipe(recipe)
-    by_embedding = {} if config.is_for_links else {"": ("--empty", "4000")}
+    by_embedding = {} if config.is_for_links else {"": ("--empty", str(EMPTY_QUERIES))}
     by_completion = {"-completed": ("--method", "completed")}
     methods = by_embedding | (by_completion if config.is_for_links or config.predictor else {})
     for queries in sets:
         for suffix, how in methods.items():
-            if not (run / "evaluations" / f"{queries.name}{suffix}.json").exists():
-                betae("eval", run, "--queries", queries, *how)
-    betae("report", run, "--out", out / f"{arguments.model}-report", "--overwrite")
+            name = f"{queries.name}{suffix}"
+            is_done = (run / "evaluations" / f"{name}.json").exists()
+            step = f"{asked.model}: eval {name}"
+            steps.run(step, is_done, "eval", run, "--queries", queries, *how)
+    report = out / f"{asked.model}-report"
+    steps.run(f"{asked.model}: report", False, "report", run, "--out", report, "--overwrite")
+    print(steps.table())
+    print(f"The report: {report / 'report.html'}")
 
 
 if __name__ == "__main__":

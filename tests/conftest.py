@@ -2,10 +2,12 @@
 
 import gzip
 import os
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import settings
 
 from betae import KnowledgeGraph, Triples, read_triples
@@ -15,6 +17,9 @@ from betae.cli.common import OPENMP
 os.environ.update(OPENMP)
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each worker
     os.environ["OMP_NUM_THREADS"] = "1"
+
+# Typer builds all commands anew at each call, which takes longer than most calls.
+typer.main.get_command = cache(typer.main.get_command)
 
 settings.register_profile("betae", deadline=None)
 settings.load_profile("betae")

@@ -19,6 +19,7 @@ import pytest
 import betae
 from betae.training.config import read_recipe
 from tests.cli.test_cli import run
+from tests.test_world import shorter_config
 
 ROOT = Path(__file__).parents[1]
 HAVE_A_GRAPH = ("queries.md", "training.md", "evaluation.md", "answers.md")  # from the README
@@ -130,8 +131,9 @@ def run_command(command: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_and_code_run(document, folder, monkeypatch):
-    """Every block as it is printed, one after the other."""
+    """Every block as it is printed, one after the other; training by default takes fewer steps."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(betae, "default_config", shorter_config, raising=False)
     if document.removeprefix("docs/") in HAVE_A_GRAPH:
         run_command("betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
     for number, (language, text) in enumerate(all_blocks(document), 1):

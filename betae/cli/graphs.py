@@ -191,10 +191,28 @@ def explain(
         out.print(f"\n[yellow]Note:[/yellow] {meaning}")
 
 
+SamplingRules = Annotated[
+    Literal["paper", "release"],
+    typer.Option(
+        help="paper: the limit is on all answers. release: as in the sets released with the "
+        "paper, it is on the hard ones, and queries with negation lose an answer."
+    ),
+]
+MissingEdges = Annotated[
+    str | None,
+    typer.Option(
+        help="For valid and test: only answers that need so many missing edges are hard, or, with "
+        "all, those for which every edge is missing.",
+        metavar="N|all",
+    ),
+]
+
+
 @app.command(
     epilog="Examples:\n\n"
     "  betae sample graph --out train-queries\n\n"
     "  betae sample graph --split test --count 5000 --rules release --out test-queries\n\n"
+    "  betae sample graph --split test --missing all --out hard-queries\n\n"
     "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
 )
 def sample(
@@ -219,13 +237,8 @@ def sample(
         int | None,
         typer.Option(help="Limit on the answers of a query; for valid and test 100.", min=1),
     ] = None,
-    rules: Annotated[
-        Literal["paper", "release"],
-        typer.Option(
-            help="paper: the limit is on all answers. release: as in the sets released with the "
-            "paper, it is on the hard ones, and queries with negation lose an answer."
-        ),
-    ] = "paper",
+    rules: SamplingRules = "paper",
+    missing: MissingEdges = None,
     as_pickles: Annotated[
         bool, typer.Option("--pickles", help="Write the release's pickles instead.")
     ] = False,
@@ -241,6 +254,7 @@ def sample(
 
     check_writable(target, overwrite)
     counts = parse_counts(structures or [], split, count)
+    number = int(missing) if missing and missing.isdecimal() else missing
     with showing_counts(err, counts) as progress:
         queries = sample_queries(
             KnowledgeGraph.open(graph),
@@ -249,6 +263,7 @@ def sample(
             seed=seed,
             max_answers=max_answers,
             rules=rules,
+            missing=number,  # type: ignore[arg-type]  # it is checked there
             progress=progress,
         )
         if as_pickles:
@@ -256,4 +271,6 @@ def sample(
         else:
             queries.save(target, overwrite)
     out.print(draw_report(queries))
+    if left_out := queries.origin.get("left_out"):
+        say(f"left out, for no answer can need so many missing edges: {', '.join(left_out)}")
     say(f"{len(queries):,} queries written to {target}")

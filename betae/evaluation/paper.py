@@ -50,6 +50,11 @@ def query_kind(evaluation: Evaluation) -> str:
     return str(evaluation.queries.origin.get("kind", "sampled"))
 
 
+def has_queries_of_the_paper(evaluation: Evaluation) -> bool:
+    """Tell whether the queries are of the kind that the paper and others have figures for."""
+    return "missing" not in evaluation.queries.origin
+
+
 def describe_queries(evaluation: Evaluation) -> str:
     """Say which queries an evaluation was made on."""
     queries, kind = evaluation.queries, query_kind(evaluation)
@@ -60,8 +65,11 @@ def describe_queries(evaluation: Evaluation) -> str:
     }.get(kind, "queries sampled by betae")
     if queries.origin.get("rules") == "release":
         what += " by the rules of the BetaE release"
+    if missing := queries.origin.get("missing"):
+        number = "all of their" if missing == "all" else f"at least {missing}"
+        what += f"; hard are only answers that need {number} edges to be predicted"
     text = f"{queries.count:,} {queries.split} queries: {what}"
-    if dataset and kind == "sampled":
+    if dataset and kind == "sampled" and not missing:
         text += f"; the paper's figures for {dataset} are for its own sample of the same kind"
     return text + "."
 
@@ -75,7 +83,8 @@ def paper_figures(evaluation: Evaluation, metric: str) -> dict[str, dict[str, fl
     wanted = (metric, kind, paper_dataset(evaluation))
     by_model: dict[str, dict[str, float]] = defaultdict(dict)
     for row in paper()["rows"]:
-        if (row["metric"], row["queries"], row["dataset"]) == wanted:
+        is_comparable = has_queries_of_the_paper(evaluation)
+        if is_comparable and (row["metric"], row["queries"], row["dataset"]) == wanted:
             average = {"negation": "negation", "empty": "all"}.get(row["table"], "EPFO")
             values = {average if k == "average" else k: v for k, v in row["values"].items()}
             by_model[row["model"]] |= values
@@ -88,7 +97,8 @@ def published_figures(evaluation: Evaluation, metric: str) -> dict[str, dict[str
     They are MRRs on the BetaE release's test queries; Query2Box's queries are of another kind.
     """
     by_system: dict[str, dict[str, PublishedFigure]] = defaultdict(dict)
-    if metric == "mrr" and query_kind(evaluation) != "query2box":
+    is_comparable = has_queries_of_the_paper(evaluation)
+    if metric == "mrr" and is_comparable and query_kind(evaluation) != "query2box":
         for row in published()["rows"]:
             if row["dataset"] == paper_dataset(evaluation):
                 figures = {k: PublishedFigure(v, row["checked"]) for k, v in row["values"].items()}

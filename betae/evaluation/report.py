@@ -15,9 +15,15 @@ from pathlib import Path
 from betae.errors import StoreError
 from betae.evaluation.pages import Section, html_page, markdown_page, plot_file
 from betae.evaluation.paper import describe_queries
+from betae.evaluation.paper_tables import paper_tables
 from betae.evaluation.results import KeptEvaluation, read_evaluations
 from betae.evaluation.tables import make_tables, tell_apart
 from betae.storage import write_manifest, writing_folder
+
+OF_THE_PAPER = (
+    "By the embedding of the query, as in the paper; below each of its rows the run of the same "
+    "model on the same graph, evaluated on the same kind of test queries."
+)
 
 
 def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool = False) -> None:
@@ -29,7 +35,7 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
             raise StoreError(f"{run} has no evaluation. Make one: betae eval {run} --queries SET.")
         evaluations += found
     with writing_folder(Path(target), overwrite) as partial:
-        sections = [_section(members) for members in _by_query_set(evaluations)]
+        sections = report_sections(evaluations)
         files = {
             "report.md": markdown_page(sections),
             "report.html": html_page(sections),
@@ -44,7 +50,17 @@ def write_report(runs: Sequence[Path | str], target: Path | str, overwrite: bool
         write_manifest(partial, "report", 1, {})
 
 
-def _by_query_set(evaluations: Iterable[KeptEvaluation]) -> list[list[KeptEvaluation]]:
+def report_sections(
+    evaluations: Sequence[KeptEvaluation], with_plots: bool = True
+) -> list[Section]:
+    """Return the sections of a report: the paper's tables, then one for each query set."""
+    sections = [_section(members, with_plots) for members in by_query_set(evaluations)]
+    if tables := paper_tables(evaluations):
+        sections.insert(0, Section("The paper's tables", OF_THE_PAPER, tables, {}))
+    return sections
+
+
+def by_query_set(evaluations: Iterable[KeptEvaluation]) -> list[list[KeptEvaluation]]:
     """Group evaluations that were made on the same queries of the same graph, by any method."""
     groups: dict[str, list[KeptEvaluation]] = defaultdict(list)
     for each in evaluations:
@@ -53,10 +69,13 @@ def _by_query_set(evaluations: Iterable[KeptEvaluation]) -> list[list[KeptEvalua
     return list(groups.values())
 
 
-def _section(members: Sequence[KeptEvaluation]) -> Section:
-    from betae.evaluation.plots import draw_plots  # matplotlib is slow to import
-
+def _section(members: Sequence[KeptEvaluation], with_plots: bool) -> Section:
     members = tell_apart(members)
     heading = min((each.name for each in members), key=len)  # without "-completed"
     description = describe_queries(members[0].evaluation)
-    return Section(heading, description, make_tables(members), draw_plots(members))
+    plots = {}
+    if with_plots:
+        from betae.evaluation.plots import draw_plots  # matplotlib is slow to import
+
+        plots = draw_plots(members)
+    return Section(heading, description, make_tables(members), plots)

@@ -8,6 +8,8 @@ complement uses no edge.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -67,19 +69,46 @@ def missing_edges(
     num_entities = len(larger.head_offsets) - 1
     check_symbols(structure, symbols, num_entities)
     _check_answers(answers, len(symbols), num_entities)
-    is_missing, edges = _is_missing(smaller, larger), AdjacencyArrays.of(larger)
-    symbols = columns_of(structure).expand(symbols)
-    # In normal form only single conjuncts are complemented, so that no complement hides a cost.
-    program = compile_program(normal_form(structure))
-    costs = np.empty(len(answers.values), dtype=np.int64)
+    return MissingEdges.of(smaller, larger, structure).count(symbols, answers)
 
-    def run(start: int) -> None:
-        rows = slice(start, start + AT_ONCE)
-        offsets = answers.offsets[start : start + AT_ONCE + 1]
-        _cost_rows(program, symbols[rows], edges, is_missing, offsets, answers.values, costs)
 
-    parallel.map_in_threads(run, range(0, len(symbols), AT_ONCE))
-    return costs
+@dataclass(frozen=True)
+class MissingEdges:
+    """Counts the missing edges of the answers of one structure; nothing is checked."""
+
+    structure: Query
+    program: Ids
+    edges: AdjacencyArrays
+    is_missing: NDArray[np.bool_]  # (num_directed_edges,)
+
+    @classmethod
+    def of(cls, smaller: Adjacency, larger: Adjacency, structure: Query) -> MissingEdges:
+        """Mark the edges that only the larger graph has."""
+        # In normal form only single conjuncts are complemented, so that no complement hides a cost.
+        program = compile_program(normal_form(structure))
+        is_missing = _is_missing(smaller, larger)
+        return cls(structure, program, AdjacencyArrays.of(larger), is_missing)
+
+    def count(self, symbols: Ids, answers: Ragged) -> NDArray[np.int64]:
+        """Return how many edges of each answer's best derivation are missing."""
+        symbols = columns_of(self.structure).expand(symbols)
+        costs = np.empty(len(answers.values), dtype=np.int64)
+
+        def run(start: int) -> None:
+            rows = slice(start, start + AT_ONCE)
+            offsets = answers.offsets[start : start + AT_ONCE + 1]
+            _cost_rows(
+                self.program,
+                symbols[rows],
+                self.edges,
+                self.is_missing,
+                offsets,
+                answers.values,
+                costs,
+            )
+
+        parallel.map_in_threads(run, range(0, len(symbols), AT_ONCE))
+        return costs
 
 
 def _check_answers(answers: Ragged, num_queries: int, num_entities: int) -> None:

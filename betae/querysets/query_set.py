@@ -45,7 +45,8 @@ class QueryBlock:
     """Queries of one structure: row i of `symbols` fills it; `easy` and `hard` answer it.
 
     Easy answers are those on the smaller graph; hard ones are answers on the larger graph that
-    are not easy. With a negation, some easy answers may not be answers on the larger graph.
+    are not easy. With a negation, some easy answers may not be answers on the larger graph. In a
+    set sampled by missing edges, hard answers that need too few of them are among the easy ones.
     """
 
     structure: Query

@@ -18,13 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from betae import parallel
 from betae.errors import InvalidArgument
 from betae.exact.answers import count_answers
+from betae.exact.derivations import num_edges
 from betae.graph.edges import Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
@@ -70,6 +71,7 @@ def sample_queries(
     purpose: str = "queries",
     max_answers: int | None = None,
     rules: Rules = "paper",
+    missing: int | Literal["all"] | None = None,
     workers: int | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> QuerySet:
@@ -86,14 +88,12 @@ def sample_queries(
     `rules="release"`, as in the sets released with the paper, they have at most so many hard
     answers, however many easy ones; those with negation also lose an answer, and at most so many,
     when the edges of the split are added.
+
+    With `missing`, every hard answer needs at least so many edges that the smaller graph lacks, or
+    all that a derivation uses; answers that need fewer are put among the easy ones. Structures that
+    use fewer edges are left out; `origin["left_out"]` has them, with their numbers of edges.
     """
-    if split not in SET_EDGES:
-        raise InvalidArgument(f"The split is train, valid or test, not {split!r}.")
-    if split != "train" and not len(graph.splits[split]):  # type: ignore[index]
-        raise InvalidArgument(
-            f"The graph has no {split} edges, so no query has an answer that needs one. Ingest it "
-            f"with --{split} 0.1, say, or sample for another split."
-        )
+    _check_split(graph, split)
     if rules not in get_args(Rules):
         raise InvalidArgument(f"The rules are those of the paper or release, not {rules!r}.")
     if any(number is not None and number < 1 for number in (max_answers, *counts.values())):
@@ -102,12 +102,15 @@ def sample_queries(
         raise InvalidArgument(f"The seed is 0 or more, not {seed}.")
     if max_answers is None and split != "train":
         max_answers = MAX_ANSWERS
+    structures = {text: read_structure(text, graph) for text in counts}
+    needed, left_out = _missing_by_structure(structures, split, missing)
     blocks: dict[str, QueryBlock] = {}
     reports: dict[str, Any] = {}
-    for text, wanted in counts.items():
-        structure = read_structure(text, graph)
-        sampler = QuerySampler(graph, structure, split, seed, max_answers, purpose, rules)
-        blocks[text], report = _sample(sampler, wanted, workers, partial(progress, text))
+    for text, number in needed.items():
+        sampler = QuerySampler(
+            graph, structures[text], split, seed, max_answers, purpose, rules, number
+        )
+        blocks[text], report = _sample(sampler, counts[text], workers, partial(progress, text))
         reports[text] = asdict(report)
     origin = {
         "source": "sampled",
@@ -116,7 +119,48 @@ def sample_queries(
         "rules": rules,
         "report": reports,
     }
+    if missing is not None:
+        origin |= {"missing": missing, "left_out": left_out}
     return QuerySet(split, blocks, graph.fingerprint, origin)
+
+
+def _check_split(graph: KnowledgeGraph, split: str) -> None:
+    if split not in SET_EDGES:
+        raise InvalidArgument(f"The split is train, valid or test, not {split!r}.")
+    if split != "train" and not len(graph.splits[split]):  # type: ignore[index]
+        raise InvalidArgument(
+            f"The graph has no {split} edges, so no query has an answer that needs one. Ingest it "
+            f"with --{split} 0.1, say, or sample for another split."
+        )
+
+
+def _missing_by_structure(
+    structures: Mapping[str, Query], split: str, missing: int | Literal["all"] | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many missing edges to ask of each structure, and the edges of those too short."""
+    if missing is None:
+        return dict.fromkeys(structures, 0), {}
+    if split == "train":
+        raise InvalidArgument(
+            "Training queries are answered on the training edges, so none of their edges is "
+            "missing. Sample for valid or test."
+        )
+    if missing != "all" and (not isinstance(missing, int) or missing < 1):
+        raise InvalidArgument(f"Missing edges are a number, at least 1, or all, not {missing!r}.")
+    edges = {text: num_edges(structure) for text, structure in structures.items()}
+    needed = {
+        text: number if missing == "all" else missing
+        for text, number in edges.items()
+        if number >= (1 if missing == "all" else missing)
+    }
+    left_out = {text: number for text, number in edges.items() if text not in needed}
+    if not needed:
+        most = max(left_out, key=left_out.__getitem__)
+        raise InvalidArgument(
+            f"No answer needs {missing} missing edges: of these structures {most} uses the most, "
+            f"and that is {left_out[most]}. Ask for fewer, or for structures with more edges."
+        )
+    return needed, left_out
 
 
 def parse_counts(structures: Sequence[str], split: str, default: int) -> dict[str, int]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from betae.exact import kernels
-from betae.graph.edges import Ids
+from betae.exact.derivations import MissingEdges
+from betae.graph.edges import Adjacency, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
 from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, Query
@@ -54,7 +55,8 @@ class QuerySampler:
     """Makes batch `number` of the queries of one structure.
 
     A batch is a function of the graph, the split, the seed and the purpose: what is sampled for one
-    split or purpose tells nothing about another.
+    split or purpose tells nothing about another. With `missing`, a query has an answer that needs
+    so many missing edges; only such answers are hard, and all others count as easy.
     """
 
     def __init__(
@@ -66,11 +68,13 @@ class QuerySampler:
         max_answers: int | None = None,
         purpose: str = "queries",
         rules: Rules = "paper",
+        missing: int = 0,
     ):
         smaller, larger = SET_EDGES[split]
         self.structure = structure
         limit = max_answers or NO_LIMIT
-        self.may_turn = rules == "release"
+        # Of missing edges one that is walked there and back would count twice.
+        self.may_turn = rules == "release" and not missing
         if split == "train":
             self.max_answers, self.min_refuted, self.max_changes = limit, 0, 0
         elif rules == "paper":
@@ -80,6 +84,18 @@ class QuerySampler:
             self.min_refuted = 0 if is_monotone(structure) else 1
         self.smaller = kernels.AdjacencyArrays.of(graph.adjacency(smaller))
         self.larger = kernels.AdjacencyArrays.of(graph.adjacency(larger))
+        self.missing = missing
+        self.walked = self.larger
+        if missing:
+            added = Adjacency.from_triples(
+                graph.splits[split],  # type: ignore[index]
+                graph.num_entities,
+                len(graph.relations),
+            )
+            self.walked = kernels.AdjacencyArrays.of(added)
+            self.missing_edges = MissingEdges.of(
+                graph.adjacency(smaller), graph.adjacency(larger), structure
+            )
         self.program = kernels.compile_program(structure)
         self.num_symbols = num_symbols(structure)
         self.constants, self.groups = _alike_operands(structure)
@@ -114,6 +130,8 @@ class QuerySampler:
                 self.num_symbols,
                 self.roots,
                 self.larger,
+                self.walked,
+                self.missing > 0,
                 seed,
                 num_walks,
                 self.may_turn,
@@ -128,7 +146,28 @@ class QuerySampler:
         for verdict, reason in REASONS.items():
             rejected[reason] += int((verdicts == verdict).sum())
         is_good = verdicts == compiled.ACCEPTED
-        return SampledBatch(symbols[is_good], keys[is_good], easy, hard, walks, rejected)
+        symbols, keys = symbols[is_good], keys[is_good]
+        if self.missing:
+            easy, hard = self.only_missing(symbols, easy, hard)
+            rows = np.flatnonzero(hard.lengths)
+            rejected["too few missing edges"] = len(symbols) - len(rows)
+            symbols, keys, easy, hard = symbols[rows], keys[rows], easy.take(rows), hard.take(rows)
+        return SampledBatch(symbols, keys, easy, hard, walks, rejected)
+
+    def only_missing(self, symbols: Ids, easy: Ragged, hard: Ragged) -> tuple[Ragged, Ragged]:
+        """Move the hard answers that need too few missing edges to the easy ones."""
+        is_hard = self.missing_edges.count(symbols, hard) >= self.missing
+        owners = np.repeat(np.arange(len(symbols)), hard.lengths)
+        owners_of_easy = np.repeat(np.arange(len(symbols)), easy.lengths)
+        values = np.concatenate([easy.values, hard.values[~is_hard]])
+        rows = np.concatenate([owners_of_easy, owners[~is_hard]])
+        order = np.lexsort((values, rows))
+        return (
+            Ragged.from_lengths(np.bincount(rows, minlength=len(symbols)), values[order]),
+            Ragged.from_lengths(
+                np.bincount(owners[is_hard], minlength=len(symbols)), hard.values[is_hard]
+            ),
+        )
 
     def judge(self, symbols: Ids) -> tuple[NDArray[np.int8], Ragged, Ragged]:
         """Return a verdict on each query, and the easy and hard answers of those accepted."""

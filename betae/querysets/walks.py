@@ -9,6 +9,7 @@ from betae.exact.kernels import (
     AND,
     ENTITY,
     FIXED,
+    NOT,
     OR,
     PROJECT,
     find_pair,
@@ -58,35 +59,42 @@ def _step_back(adjacency, entity, previous, relation, state):  # type: ignore[no
 
 
 @njit(nogil=True, cache=True)
-def walk_back(program, num_symbols, roots, adjacency, seed, num_rows, may_turn):  # type: ignore[no-untyped-def]
+def walk_back(  # type: ignore[no-untyped-def]
+    program, num_symbols, roots, adjacency, missing, seeks_missing, seed, num_rows, may_turn
+):
     """Fill a structure by walking back from random `roots`; return symbols and which succeeded.
 
     With `may_turn` a branch of an intersection or union may begin with the inverse of the step
-    after it.
+    after it. With `seeks_missing` three in four steps are along `missing` edges, but for those of
+    complements. (Not all of them: the root of a walk with a complement is no answer.)
     """
     symbols = np.zeros((num_rows, num_symbols), dtype=np.int32)
     succeeded = np.ones(num_rows, dtype=np.bool_)
     entities = np.empty(len(program) + 1, dtype=np.int64)
     relations = np.empty(len(program) + 1, dtype=np.int64)
     is_free = np.empty(len(program) + 1, dtype=np.bool_)  # whether that relation was open
+    is_negated = np.empty(len(program) + 1, dtype=np.bool_)
     state = np.array([seed], dtype=np.uint64)
     for row in range(num_rows):
         top = 0
         entities[0], relations[0] = roots[_below(state, len(roots))], -1
-        is_free[0] = False
+        is_free[0] = is_negated[0] = False
         for step in range(len(program) - 1, -1, -1):
             operation, argument = program[step, 0], program[step, 1]
             if operation in (AND, OR):  # every operand is to hold the same entity
                 if may_turn:
                     relations[top] = -1
                 entities[top + 1], relations[top + 1] = entities[top], relations[top]
-                is_free[top + 1] = is_free[top]
+                is_free[top + 1], is_negated[top + 1] = is_free[top], is_negated[top]
                 top += 1
+            elif operation == NOT:
+                is_negated[top] = not is_negated[top]
             elif operation == PROJECT or operation == PROJECT + FIXED:
                 wanted = -1 if operation == PROJECT else argument
-                relation, start = _step_back(
-                    adjacency, entities[top], relations[top], wanted, state
-                )
+                edges = adjacency
+                if seeks_missing and not is_negated[top] and _below(state, 4) < 3:
+                    edges = missing
+                relation, start = _step_back(edges, entities[top], relations[top], wanted, state)
                 is_back = is_free[top] and relation == relations[top] ^ 1
                 if relation < 0 or is_back:
                     succeeded[row] = False

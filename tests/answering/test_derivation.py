@@ -1,5 +1,7 @@
 """Derivations: checked edge by edge against the triples, by a reader that knows only their text."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,6 +99,7 @@ def shallow(num_entities, num_relations):
     return trees(num_entities, num_relations, depth=3)
 
 
+@cache
 def plain(num_entities, num_relations, depth=3):
     """Trees whose entities stand only before a projection, as in the paper's queries."""
     first = st.builds(

@@ -1,6 +1,6 @@
-"""What torchrun starts in the tests of evaluation, and the graph and the model behind them.
+"""What two processes run in the tests of evaluation, and the graph and the model behind them.
 
-torchrun --nproc-per-node 2 -m tests.evaluation.eval_in_two_processes GRAPH QUERIES OUT
+python -m tests.evaluation.eval_in_two_processes GRAPH QUERIES OUT
 """
 
 import json

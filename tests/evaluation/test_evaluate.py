@@ -27,7 +27,7 @@ from tests.evaluation.eval_in_two_processes import (
 from tests.evaluation.helpers import evaluate, only
 from tests.evaluation.test_ranks import slow_ranks
 from tests.training.helpers import small_graph
-from tests.training.test_distributed import torchrun
+from tests.training.test_distributed import in_two_processes
 
 pytestmark = pytest.mark.usefixtures("_quick")
 BOTH_UNIONS = {*EPFO, *NEGATION, "2u-DM", "up-DM"}
@@ -132,7 +132,7 @@ def by_two(graph, queries, tmp_path_factory):
     graph.save(out / "graph")
     uneven(queries).save(out / "queries")
     module = "tests.evaluation.eval_in_two_processes"
-    done = torchrun(module, out / "graph", out / "queries", out)
+    done = in_two_processes(module, out / "graph", out / "queries", out)
     assert done.returncode == 0, done.stderr[-2000:]
     return {
         name: [json.loads((out / f"{name}-{rank}.json").read_text()) for rank in (0, 1)]

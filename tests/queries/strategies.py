@@ -1,5 +1,7 @@
 """Random small graphs, random query trees over them, and random SPARQL."""
 
+from functools import cache
+
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -40,6 +42,7 @@ def graphs(draw, entities=(2, 12), relations=(1, 4), edges=(0, 40)):
     return KnowledgeGraph.from_triples(Triples(names, relations, splits))
 
 
+@cache  # hypothesis takes longer to make and check a strategy than to draw from it
 def trees(num_entities, num_relations, depth=MAX_DEPTH):
     """Trees of ids with every operator, at most `depth` operators deep."""
     leaf = st.builds(Entity, st.integers(0, num_entities - 1))
@@ -58,6 +61,7 @@ def trees(num_entities, num_relations, depth=MAX_DEPTH):
     )
 
 
+@cache
 def positive_trees(num_entities, num_relations, depth=MAX_DEPTH):
     """Trees where a complement always follows a positive operand of an And: what SPARQL can say."""
     leaf = st.builds(Entity, st.integers(0, num_entities - 1))

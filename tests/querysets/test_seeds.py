@@ -28,9 +28,9 @@ def walked(monkeypatch):
     """Note the seed of every batch of walks."""
     seeds, walk_back = [], walks.walk_back
 
-    def spy(program, num_symbols, roots, adjacency, seed, num_rows, may_turn):
-        seeds.append(int(seed))
-        return walk_back(program, num_symbols, roots, adjacency, seed, num_rows, may_turn)
+    def spy(*arguments):
+        seeds.append(int(arguments[6]))
+        return walk_back(*arguments)
 
     monkeypatch.setattr(walks, "walk_back", spy)
     monkeypatch.setattr(sampler, "BATCH", 256)

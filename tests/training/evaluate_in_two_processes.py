@@ -1,6 +1,6 @@
-"""What torchrun starts in the tests: a program that trains a run and evaluates it, twice.
+"""What two processes run in the tests: a program that trains a run and evaluates it, twice.
 
-torchrun --nproc-per-node 2 -m tests.training.evaluate_in_two_processes GRAPH QUERIES OUT
+python -m tests.training.evaluate_in_two_processes GRAPH QUERIES OUT
 """
 
 import json

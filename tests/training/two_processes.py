@@ -1,6 +1,6 @@
-"""What torchrun starts in the tests: several runs ("all"), or one where a process dies ("dies").
+"""What two processes run in the tests: several runs ("all"), or one where a process dies ("dies").
 
-torchrun --nproc-per-node 2 -m tests.training.two_processes SCENARIO GRAPH OUT
+python -m tests.training.two_processes SCENARIO GRAPH OUT
 """
 
 import os
