@@ -52,7 +52,7 @@ class Names(Sequence[str]):
 
     def find(self, string: str) -> list[int]:
         """Return the ids of `string`, ascending; none if it is not in the table."""
-        key = string.encode()
+        key = string.encode(errors="surrogatepass")  # half a character is in no table
 
         def at(rank: int) -> bytes:
             return self._bytes(int(self.order[rank]))

@@ -100,6 +100,8 @@ class _Request:
     """One request: reads its body, waits for the app, and sends a response whatever happens."""
 
     def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send):
+        if scope["method"] == "HEAD":  # as GET; the ASGI server leaves the body out
+            scope = {**scope, "method": "GET"}
         self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
         self.status = 0  # of the response; 0 before it begins
         self.body: bytes | None = b""

@@ -7,16 +7,18 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.run import Run
 from betae.server.app import create_app
 from betae.server.limits import Limits
+
+if TYPE_CHECKING:
+    from betae.run import Run
 
 BACKLOG = 2048
 
@@ -25,6 +27,8 @@ def open_source(folder: Path, graph: Path | None = None) -> Run | KnowledgeGraph
     """Open a run, or else a graph."""
     if (folder / "manifest.json").is_file():
         return KnowledgeGraph.open(folder)
+    from betae.run import Run
+
     return Run.open(folder, graph)
 
 

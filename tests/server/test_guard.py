@@ -58,7 +58,25 @@ def test_a_wrong_field_is_named(body, words, of_run):
 
 def test_unknown_paths_and_methods_are_json_too(of_run):
     assert error_of(of_run.get("/nowhere"), 404)
-    assert error_of(of_run.post("/model"), 405)
+    for method, path, allowed in (
+        ("POST", "/model", "GET, HEAD"),
+        ("GET", "/answer", "POST"),
+        ("HEAD", "/query", "POST"),
+        ("DELETE", "/sparql", "GET, HEAD, POST"),
+        ("PUT", "/", "GET, HEAD"),
+        ("POST", "/style.css", "GET, HEAD"),
+    ):
+        response = of_run.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+        assert method == "HEAD" or error_of(response, 405)
+
+
+def test_head_has_the_headers_of_get(of_graph):
+    for path in ("/healthz", "/relations", "/", "/main.js", "/sparql?query=ASK{}"):
+        head, get = of_graph.head(path), of_graph.get(path)
+        assert head.content == b""
+        for name in ("content-type", "content-length"):
+            assert head.headers[name] == get.headers[name]
 
 
 def test_a_surprise_is_neutral_and_logged(of_graph, graph, monkeypatch, caplog):

@@ -50,6 +50,57 @@ def test_answers_are_the_librarys(method, wanted, of_run, run):
     assert given["answers"] or "threshold" in wanted
 
 
+TREE = {
+    "and": [
+        {"relation": "parent", "of": {"relation": "~lives_in", "of": {"entity": "Oslo"}}},
+        {"not": {"or": [{"relation": "friend", "of": {"entity": "Bob Lee"}}, {"entity": "dan"}]}},
+    ]
+}
+SAME = "?X . (exists ?P : lives_in(?P, Oslo) & parent(?P, ?X)) & !(friend(bob, ?X) | ?X = dan)"
+
+
+def test_a_tree_is_the_same_question_as_its_text(of_run, of_graph):
+    by_tree = of_run.post("/answer", json={"question": TREE}).json()
+    assert by_tree["num_known"] > 0
+    assert by_tree == nearly(of_run.post("/answer", json={"question": SAME}).json())
+    batch = of_run.post("/answer/batch", json={"questions": [TREE, SAME]}).json()["results"]
+    assert batch[0] == nearly(batch[1]) == nearly(by_tree)
+    for path, server in (("/query", of_graph), ("/tree", of_graph), ("/tree", of_run)):
+        given, expected = (server.post(path, json={"question": each}) for each in (TREE, SAME))
+        assert given.status_code == 200
+        assert given.json() == nearly(expected.json())
+
+
+def deep(levels):
+    tree = {"entity": "ann"}
+    for _ in range(levels):
+        tree = {"relation": "parent", "of": tree}
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "status", "words"),
+    [
+        ({"relation": "parents", "of": {"entity": "ann"}}, 400, "'parents'"),
+        ({"entity": "_"}, 400, "placeholder"),
+        (deep(5), 400, "5 operators"),
+        (deep(150), 400, "150 operators"),
+        (deep(300), 422, "of"),
+        ({"or": [deep(1)] * 4}, 400, "4 branches"),
+        ({}, 422, '{"not": TREE}'),
+        ({"and": [deep(1)]}, 422, "and"),
+        ({"entity": "ann", "of": deep(1)}, 422, "of"),
+        ({"not": {"entity": 7}}, 422, "entity"),
+    ],
+)
+def test_a_tree_has_the_same_limits(tree, status, words, of_graph):
+    for path in ("/query", "/tree"):
+        response = of_graph.post(path, json={"question": tree})
+        assert response.status_code == status
+        assert words in response.json()["error"]
+        assert len(response.json()["error"]) < 500
+
+
 def test_a_batch_answers_what_it_can(of_run):
     texts = [GRANDCHILDREN, "?X . parent(anne, ?X)", "?X . parent(", "?X . parent(ann, ?X)"]
     first, second, third, fourth = of_run.post(
