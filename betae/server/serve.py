@@ -69,7 +69,7 @@ def serve(
         create_app(source, host=host, token=token, limits=limits),
         http=patient(limits.body_seconds),
         lifespan="on",
-        log_level="warning",
+        log_level="error",  # not every request that is no HTTP
         access_log=False,
         server_header=False,
         proxy_headers=False,
