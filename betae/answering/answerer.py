@@ -18,7 +18,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Not, Query
 from betae.queries.names import resolve, unresolve
 from betae.queries.read import as_query, read_question
-from betae.queries.structures import structure_of
+from betae.queries.structures import has_negation, structure_of
 from betae.queries.trees import to_tree
 
 TOP = 10  # answers unless another number is asked for
@@ -95,7 +95,9 @@ class Answerer:
 
     def _answers(self, asked: Asked, query: Query, k: int, known: Ids, found: Found) -> Answers:
         """Choose the answers that are wanted of those that were found."""
-        certain = refuted(self.graph, Not(query), self.edges)  # whatever facts are missing
+        certain = known  # whatever facts are missing
+        if has_negation(query):
+            certain = refuted(self.graph, Not(query), self.edges)
         listed = _list(found, known, certain)
         wanted = listed.wanted(asked.status, asked.threshold)[:k]
         by_all = known if self.edges == "all" else answers(self.graph, query, "all")
@@ -167,7 +169,9 @@ def _list(found: Found, known: Ids, certain: Ids) -> _Listed:
     """Put known answers before predicted ones; those that the method did not find come in front."""
     missed = np.setdiff1d(known, found.ids, assume_unique=True)
     ids, number = np.concatenate([missed, found.ids]), len(found.ids)
-    statuses = np.where(np.isin(ids, certain), 0, np.where(np.isin(ids, known), 1, 2))
+    status_of = np.full(ids.max(initial=-1) + 1, 2)
+    status_of[known], status_of[certain] = 1, 0
+    statuses = status_of[ids]
 
     def column(values: NDArray[np.floating] | None) -> NDArray[np.float64]:
         values = np.full(number, np.nan) if values is None else values
