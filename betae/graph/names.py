@@ -25,7 +25,8 @@ class Names(Sequence[str]):
     def __init__(
         self, text: NDArray[np.uint8], offsets: NDArray[np.int64], order: NDArray[np.int32]
     ):
-        self.text, self.offsets, self.order = text, offsets, order
+        # As plain views: to take a part of a np.memmap costs several times as much.
+        self.text, self.offsets, self.order = map(np.asarray, (text, offsets, order))
 
     @classmethod
     def from_strings(cls, strings: Sequence[str]) -> Names:
