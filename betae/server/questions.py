@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -13,13 +12,14 @@ from threading import Thread
 from typing import Any
 
 from betae.answering.answerer import Answerer, Asked
+from betae.answering.completed import CACHE_BYTES
 from betae.answering.results import Answers, Method
 from betae.exact.direction import hint_of_direction
 from betae.graph.edges import Edges
 from betae.models.base import QueryModel
 from betae.run import Run
 
-log = logging.getLogger(__name__)
+SHARES: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}  # of the cache: 1/2, 1/4, 1/4
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Questions:
         """Return the answerer of a method and edges, loaded once; for use in the thread."""
         key = method, edges
         if key not in self._answerers:
-            self._answerers[key] = self.run.answerer(edges, method=method)
+            cache_bytes = CACHE_BYTES // SHARES[edges]
+            self._answerers[key] = self.run.answerer(edges, method=method, cache_bytes=cache_bytes)
         return self._answerers[key]
 
     def ask(self, asked: Asked, method: Method, edges: Edges) -> Future[dict[str, Any]]:

@@ -168,6 +168,20 @@ def test_what_takes_too_long_is_ended(graph, monkeypatch):
         assert client.get("/relations").status_code == 200  # its place is free again
 
 
+def test_what_nobody_waits_for_is_ended(graph, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(browse, "entities", lambda *_: (begun.set(), go_on.wait(30)))
+    with serving(graph, limits=Limits(requests=1)) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+            connection.sendall(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert begun.wait(10)
+            assert client.get("/relations").status_code == 429
+        end = time.monotonic() + 10
+        while client.get("/relations").status_code != 200:  # its place is free again
+            assert time.monotonic() < end
+        go_on.set()
+
+
 def test_many_silent_connections_do_no_harm(of_graph):
     async def crowd():
         host, port = of_graph.base_url.host, of_graph.base_url.port

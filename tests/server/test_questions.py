@@ -7,6 +7,7 @@ import pytest
 
 from betae import UnknownEntity, answers, select
 from betae.answering.answerer import Asked
+from betae.graph.edges import EDGES
 from betae.server.questions import Questions
 from tests.server.conftest import SCRIPT
 
@@ -202,6 +203,21 @@ def test_questions_that_wait_are_answered_together(run):
     assert [list(each["answers"]) for each in found] == [
         nearly(each.to_json()["answers"]) for each in expected
     ]
+
+
+def test_all_choices_of_edges_share_one_cache(run):
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("betae.server.questions.CACHE_BYTES", 4 * 16 * run.graph.num_entities)
+            capacities = {
+                edges: its.call(lambda edges=edges: its.answerer(edges=edges)).result(30)
+                for edges in EDGES
+            }
+    finally:
+        its.close()
+    rows = {edges: each.ranker.completed.capacity for edges, each in capacities.items()}
+    assert rows == {"all": 8, "train+valid": 4, "train": 4}  # 16 together
 
 
 def test_a_bad_question_spoils_no_other(run):
