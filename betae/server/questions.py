@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -117,14 +117,14 @@ class Questions:
             self._answer(key, waiting)
 
     def _answer(self, key: tuple[Method, Edges], waiting: Sequence[_Waiting]) -> None:
+        """Answer questions, each as soon as its answers are there."""
         try:
-            found = self.answerer(*key).answer_many([each.asked for each in waiting])
+            for place, answers in self.answerer(*key).answer_each([each.asked for each in waiting]):
+                _fulfil(waiting[place].result, partial(self._plain, answers))
         except Exception:  # of one of them: the others are not to blame
             for each in waiting:
-                _fulfil(each.result, lambda each=each: self._answer_one(key, each))  # type: ignore[misc]
-        else:
-            for each, answers in zip(waiting, found, strict=True):
-                _fulfil(each.result, lambda answers=answers: self._plain(answers))  # type: ignore[misc]
+                if not each.result.done():
+                    _fulfil(each.result, partial(self._answer_one, key, each))
 
     def _answer_one(self, key: tuple[Method, Edges], waiting: _Waiting) -> dict[str, Any]:
         return self._plain(self.answerer(*key).answer_many([waiting.asked])[0])

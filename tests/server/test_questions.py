@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from betae import UnknownEntity, answers, select
+from betae.answering import by_completion
 from betae.answering.answerer import Asked
 from betae.graph.edges import EDGES
+from betae.queries.structures import STRUCTURES
 from betae.server.questions import Questions
 from tests.server.conftest import SCRIPT
 
@@ -203,6 +205,36 @@ def test_questions_that_wait_are_answered_together(run):
     assert [list(each["answers"]) for each in found] == [
         nearly(each.to_json()["answers"]) for each in expected
     ]
+
+
+def test_each_is_told_as_soon_as_it_is_answered(run, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def evaluate(completed, structure, symbols):
+        if structure == STRUCTURES["2p"]:
+            begun.set()
+            assert go_on.wait(30)
+        return original(completed, structure, symbols)
+
+    original = by_completion.evaluate
+    monkeypatch.setattr(by_completion, "evaluate", evaluate)
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        its.call(its.answerer).result(30)
+        blocker = threading.Event()
+        its.call(lambda: blocker.wait(30))
+        first, second = (
+            its.ask(Asked(text), "completed", "all")
+            for text in ("?X . lives_in(bob, ?X)", GRANDCHILDREN)
+        )
+        blocker.set()
+        assert begun.wait(30)
+        assert first.result(30)["answers"]
+        assert not second.done()
+        go_on.set()
+        assert second.result(30)["answers"]
+    finally:
+        its.close()
 
 
 def test_all_choices_of_edges_share_one_cache(run):
