@@ -58,7 +58,11 @@ def create_app(
 
     It answers to the names of localhost and to `host`.
     """
-    served = Served(source, limits or Limits())
+    return app_of(Served(source, limits or Limits()), host=host, token=token)
+
+
+def app_of(served: Served, *, host: str, token: str | None) -> ASGIApp:
+    """Return the app of what is served; it is opened when the app starts, if not before."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -14,8 +14,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.server.app import create_app
+from betae.server.app import app_of
 from betae.server.limits import Limits
+from betae.server.served import Served
 
 if TYPE_CHECKING:
     from betae.run import Run
@@ -65,8 +66,10 @@ def serve(
     """Serve until SIGINT or SIGTERM comes; requests under way then are still answered."""
     limits = limits or Limits()
     _allow_many_files()
+    served = Served(source, limits)
+    served.open()  # raises what is wrong with a run, which uvicorn would show as a traceback
     config = uvicorn.Config(
-        create_app(source, host=host, token=token, limits=limits),
+        app_of(served, host=host, token=token),
         http=patient(limits.body_seconds),
         lifespan="on",
         log_level="error",  # not every request that is no HTTP

@@ -42,14 +42,20 @@ class Served:
         self._facts: Facts | None = None
 
     def open(self) -> None:
-        """Start the processes and the thread; load the run."""
-        self._facts = Facts(self.graph, self.limits)
+        """Load the run and start the processes and the thread, unless that is done."""
+        if self._facts is not None:
+            return
         if self.run is not None:
             from betae.server.questions import Questions
 
-            observe = self.metrics.batches.observe
-            self._questions = Questions(self.run, self.limits.at_once, observe)
-            self._questions.call(self._questions.answerer).result()
+            questions = Questions(self.run, self.limits.at_once, self.metrics.batches.observe)
+            try:
+                questions.call(questions.answerer).result()
+            except BaseException:
+                questions.close()
+                raise
+            self._questions = questions
+        self._facts = Facts(self.graph, self.limits)
 
     def close(self) -> None:
         """End them."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,15 @@ def test_what_cannot_be_served_is_said_at_once(monkeypatch, capsys, tmp_path, gr
     assert (code, tmp_path.name in err.replace("\n", "")) == (2, True)
     code, _, err = run_main(monkeypatch, capsys, "serve", graph.folder, "--token", "é")
     assert (code, "ASCII" in err) == (2, True)
+
+
+def test_a_damaged_run_is_named(run, tmp_path, monkeypatch, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "edges.json").write_text("{")
+    graph = ("--graph", run.graph.folder)
+    code, _, err = run_main(monkeypatch, capsys, "serve", folder, "--port", "0", *graph)
+    assert (code, "edges.json is damaged" in err.replace("\n", "")) == (2, True)
+    assert "Traceback" not in err
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys, graph):
