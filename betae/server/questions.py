@@ -11,6 +11,9 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+import torch
+
+from betae import parallel
 from betae.answering.answerer import Answerer, Asked
 from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
@@ -88,6 +91,8 @@ class Questions:
     # ---- in the thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
+        # A core is left for the requests: threads of torch that wait for one that has none are slow.
+        torch.set_num_threads(max(1, parallel.num_threads() - 1))
         while (first := self._queue.get()) is not None:
             batch, last = [first], False
             while len(batch) < self.at_once and not last:

@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from betae import UnknownEntity, answers, select
 from betae.answering import by_completion
@@ -233,6 +234,16 @@ def test_each_is_told_as_soon_as_it_is_answered(run, monkeypatch):
         assert not second.done()
         go_on.set()
         assert second.result(30)["answers"]
+    finally:
+        its.close()
+
+
+def test_a_core_is_left_for_the_requests(run, monkeypatch):
+    monkeypatch.setattr("betae.server.questions.parallel.num_threads", lambda: 4)
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        assert its.call(torch.get_num_threads).result(30) == 3
+        its.call(lambda: torch.set_num_threads(1)).result(30)
     finally:
         its.close()
 
