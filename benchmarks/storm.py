@@ -145,7 +145,7 @@ def _tree(choose: random.Random, depth: int) -> object:
         names = ["capital", "~located_in", "~", "_", "~~borders", "\\~x"]
         return {"relation": choose.choice(names), "of": _tree(choose, depth + 1)}
     tree = _tree(choose, depth + 5)
-    for _ in range(choose.choice([1, 1, 2, 20, 190, 300])):
+    for _ in range(choose.choice([1, 2] if depth else [1, 2, 20, 190, 300])):
         tree = {operator: tree}
     return tree
 

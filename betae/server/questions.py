@@ -91,7 +91,7 @@ class Questions:
     # ---- in the thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
-        # A core is left for the requests: threads of torch that wait for one that has none are slow.
+        # A core is left for the requests: torch waits for the slowest of its threads.
         torch.set_num_threads(max(1, parallel.num_threads() - 1))
         while (first := self._queue.get()) is not None:
             batch, last = [first], False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from h11 import LocalProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae.errors import InvalidArgument
@@ -88,6 +89,12 @@ def patient(seconds: float) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             asyncio.get_running_loop().call_later(seconds, self._close_if_nothing_came)
+
+        def send_400_response(self, msg: str) -> None:
+            try:
+                super().send_400_response(msg)
+            except LocalProtocolError:  # HEAD takes no body, and a response may have begun
+                self.transport.close()
 
         def _close_if_nothing_came(self) -> None:
             if self.cycle is None and not self.transport.is_closing():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 import sys
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def test_random_questions(of_run):
         statuses.add(accepted(of_run.post(path, content=body, headers=headers)).status_code)
         accepted(of_run.get("/sparql", params={"query": "".join(text).encode()}))
     assert statuses == {200, 400}
+
+
+def test_a_broken_body_of_head_is_no_failure(of_graph, caplog):
+    address = of_graph.base_url.host, of_graph.base_url.port
+    with socket.create_connection(address, timeout=10) as connection:
+        head = b"HEAD /query HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head + b"no chunk\r\n")
+        while connection.recv(1000):  # until it is closed
+            pass
+    assert "Fatal error" not in caplog.text
 
 
 @pytest.fixture
