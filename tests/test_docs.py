@@ -68,6 +68,10 @@ NOT_RUN = {
             "curl -s localhost:8000/sparql --data-urlencode "
             "'query=SELECT ?city { betae:France betae:capital ?city }'",
             "BETAE_TOKEN=secret betae serve run --host 0.0.0.0",
+            "docker build --tag betae .",
+            "docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 betae",
+            "docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 --volume "
+            '"$PWD:/data:ro" betae betae serve /data/run --host 0.0.0.0',
             "curl -s http://graphs.example:8000/model -H 'authorization: Bearer secret'",
         ],
         SERVED,

@@ -18,7 +18,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Not, Query
 from betae.queries.names import resolve, unresolve
 from betae.queries.read import as_query, read_question
-from betae.queries.structures import structure_of
+from betae.queries.structures import has_negation, structure_of
 from betae.queries.trees import to_tree
 
 TOP = 10  # answers unless another number is asked for
@@ -82,20 +82,25 @@ class Answerer:
 
     def answer_many(self, asked: Sequence[Asked]) -> list[Answers]:
         """Return the answers to many questions, those of one structure found together."""
+        results = dict(self.answer_each(asked))
+        return [results[place] for place in range(len(asked))]
+
+    def answer_each(self, asked: Sequence[Asked]) -> Iterator[tuple[int, Answers]]:
+        """Yield the place of each question with its answers, as they are found, in any order."""
         if not asked:
-            return []
+            return
         queries, numbers = zip(*map(self._read, asked), strict=True)
         known = list(answers_batch(self.graph, queries, self.edges))
         ruled_out = [refuted(self.graph, query, self.edges) for query in queries]
-        results = {
-            place: self._answers(asked[place], queries[place], numbers[place], known[place], found)
-            for place, found in self.ranker.find_many(queries, known, ruled_out, numbers)
-        }
-        return [results[place] for place in range(len(asked))]
+        for place, found in self.ranker.find_many(queries, known, ruled_out, numbers):
+            facts, k = known[place], numbers[place]
+            yield place, self._answers(asked[place], queries[place], k, facts, found)
 
     def _answers(self, asked: Asked, query: Query, k: int, known: Ids, found: Found) -> Answers:
         """Choose the answers that are wanted of those that were found."""
-        certain = refuted(self.graph, Not(query), self.edges)  # whatever facts are missing
+        certain = known  # whatever facts are missing
+        if has_negation(query):
+            certain = refuted(self.graph, Not(query), self.edges)
         listed = _list(found, known, certain)
         wanted = listed.wanted(asked.status, asked.threshold)[:k]
         by_all = known if self.edges == "all" else answers(self.graph, query, "all")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
 from betae.answering.derivation import derive
-from betae.answering.ranking import Found
+from betae.answering.ranking import Found, ascending
 from betae.answering.results import Method, Step
 from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
@@ -54,7 +54,7 @@ class ByCompletion:
 
     def _found(self, work: Evaluation) -> Found:
         """Return all entities for the one query that was evaluated."""
-        truth = work.root.values[0].astype(np.float64)
+        truth = work.root.values[0]
 
         @cache
         def best() -> Evaluation:
@@ -63,8 +63,8 @@ class ByCompletion:
         def explain(entity: int) -> Step:
             return derive(self.graph, self.completed, best(), entity)
 
-        ids = np.argsort(-truth, kind="stable")
-        return Found(ids, truth[ids], explain=explain)
+        ids = ascending(-truth)
+        return Found(ids, truth[ids].astype(np.float64), explain=explain)
 
 
 def queries_at_once(completed: CompletedGraph) -> int:

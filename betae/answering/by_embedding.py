@@ -9,18 +9,18 @@ import numpy as np
 import torch
 
 from betae.answering.calibration import Calibration
-from betae.answering.ranking import Found
+from betae.answering.ranking import Found, ascending
 from betae.answering.results import Method
 from betae.errors import UnsupportedQuery
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Embedded, embed_queries
+from betae.models.execute import Embedded, embed_queries, score_blocks
 from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Project, Query, nodes
 from betae.search.approximate import Index
-from betae.search.nearest import nearest
 
+DISTANCES_AT_ONCE = 2**21  # of all entities from a batch of queries
 CANDIDATES = 1000  # that an index finds beside the answers asked for, to estimate their number
 
 
@@ -49,36 +49,62 @@ class ByEmbedding:
         ruled_out: Sequence[Ids],
         numbers: Sequence[int],
     ) -> Iterator[tuple[int, Found]]:
-        """Yield the place of each query of ids with its nearest entities, one after another."""
-        for place, asked in enumerate(zip(queries, known, ruled_out, numbers, strict=True)):
-            yield place, self._find(*asked)
+        """Yield the place of each query of ids with its nearest entities, many found together.
 
-    def _find(self, query: Query, known: Ids, ruled_out: Ids, number: int) -> Found:
-        """Return entities for a query of ids that the facts do not rule out, nearest first."""
-        self._check_learned(query)
-        self.model.require([query])
-        with torch.no_grad():
-            embedded = embed_queries(self.model, [query], self.union)
-            uncertain = self.model.has_uncertainty
-            entropy = float(self.model.uncertainty(embedded.sets).max()) if uncertain else None
-        found = self._search(embedded, number + len(known) + len(ruled_out), known)
-        found = replace(found, entropy=entropy).without(ruled_out)
+        Those that the facts rule out are left out.
+        """
+        for query in queries:
+            self._check_learned(query)
+        self.model.require(queries)
+        at_once = max(1, DISTANCES_AT_ONCE // len(self.table))
+        for start in range(0, len(queries), at_once):
+            with torch.no_grad():
+                embedded = embed_queries(self.model, queries[start : start + at_once], self.union)
+                entropies = self._entropies(embedded)
+            ranked = self._rank_all(embedded) if self.index is None else None
+            for row, rows in enumerate(embedded.rows_by_query()):
+                place = start + row
+                if ranked is not None:
+                    found = ranked[row]
+                else:
+                    one = Embedded(embedded.sets[rows], torch.zeros_like(rows), 1)
+                    number = numbers[place] + len(known[place]) + len(ruled_out[place])
+                    found = self._search_index(one, number, known[place])
+                found = replace(found, entropy=entropies[row]).without(ruled_out[place])
+                yield place, self._calibrated(found, known[place])
+
+    def _calibrated(self, found: Found, known: Ids) -> Found:
+        """Add the probabilities, if the run has any."""
         if self.calibration is None:
             return found
         assert found.distances is not None
         probabilities = self.calibration(found.distances, np.isin(found.ids, known))
         return replace(found, probabilities=probabilities)
 
-    def _search(self, embedded: Embedded, number: int, known: Ids) -> Found:
-        """Rank all entities; by an index, some `number` and the known ones that it has missed.
+    def _rank_all(self, embedded: Embedded) -> list[Found]:
+        """Rank all entities for each query."""
+        with torch.no_grad():
+            blocks = [block for _, block in score_blocks(self.model, embedded, self.table)]
+        distances = torch.cat(blocks).float().numpy(force=True)
+        orders = map(ascending, distances)
+        return [Found(ids, None, row[ids]) for ids, row in zip(orders, distances, strict=True)]
+
+    def _entropies(self, embedded: Embedded) -> list[float | None]:
+        """Return the entropy of each query, the largest of its branches."""
+        if not self.model.has_uncertainty:
+            return [None] * embedded.num_queries
+        values = -embedded.best(-self.model.uncertainty(embedded.sets))
+        entropies: list[float | None] = values.tolist()
+        return entropies
+
+    def _search_index(self, embedded: Embedded, number: int, known: Ids) -> Found:
+        """Return some `number` of near entities for a query, and the known ones that were missed.
 
         These have their place by distance, but no rank: how many were missed before them is not
         known.
         """
-        if self.index is None:
-            distances, ids = nearest(self.model, embedded, self.table, len(self.table))
-            return Found(ids[0], None, distances[0])
         number += CANDIDATES
+        assert self.index is not None
         distances, ids = self.index.nearest(self.model, embedded, self.table, number)
         near, ids = distances[0][ids[0] >= 0], ids[0][ids[0] >= 0]
         missed = np.setdiff1d(known[known < len(self.table)], ids)

@@ -25,7 +25,8 @@ class Names(Sequence[str]):
     def __init__(
         self, text: NDArray[np.uint8], offsets: NDArray[np.int64], order: NDArray[np.int32]
     ):
-        self.text, self.offsets, self.order = text, offsets, order
+        # As plain views: to take a part of a np.memmap costs several times as much.
+        self.text, self.offsets, self.order = map(np.asarray, (text, offsets, order))
 
     @classmethod
     def from_strings(cls, strings: Sequence[str]) -> Names:
@@ -52,7 +53,7 @@ class Names(Sequence[str]):
 
     def find(self, string: str) -> list[int]:
         """Return the ids of `string`, ascending; none if it is not in the table."""
-        key = string.encode()
+        key = string.encode(errors="surrogatepass")  # half a character is in no table
 
         def at(rank: int) -> bytes:
             return self._bytes(int(self.order[rank]))

@@ -1,4 +1,4 @@
-"""What is in the graph and what the model is, as plain values."""
+"""What is in the graph, as plain values."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from betae import __version__
-from betae.answering.by_completion import ByCompletion
-from betae.answering.complete import missing_edges
 from betae.errors import UnknownEntity
 from betae.graph.describe import Listed, describe_graph, list_entities, list_relations
 from betae.graph.graph import KnowledgeGraph
-from betae.server.limits import Limits
-from betae.server.questions import Questions
 
 BY_ID = re.compile(r"#(\d{1,10})")
-LEAST_PROBABLE = 0.01  # of the missing edges that are listed
 
 
 def entities(graph: KnowledgeGraph, search: str, limit: int) -> dict[str, Any]:
@@ -93,62 +87,10 @@ def _edge(graph: KnowledgeGraph, entity: int, directed: int, other: int) -> dict
     }
 
 
-def missing_edges_of(questions: Questions, entity: int, number: int) -> list[dict[str, Any]] | None:
-    """Return the most probable missing edges of an entity; None if the run has no probabilities."""
-    graph, ranker = questions.run.graph, questions.answerer().ranker
-    if not isinstance(ranker, ByCompletion):
-        return None
-    name = graph.entities[entity]
-    found = missing_edges(graph, ranker.completed, entity=name, above=LEAST_PROBABLE)[:number]
-    return [
-        {
-            **_edge_by_name(graph, name, row["head"], row["relation"], row["tail"]),
-            "probability": row["probability"],
-        }
-        for row in found.iter_rows(named=True)
-    ]
-
-
-def _edge_by_name(
-    graph: KnowledgeGraph, entity: str, head: str, relation: str, tail: str
-) -> dict[str, Any]:
-    def label(name: str) -> str:
-        return graph.entity_label(graph.entities.find(name)[0])
-
-    return {
-        "head": head,
-        "head_label": label(head),
-        "relation": relation,
-        "tail": tail,
-        "tail_label": label(tail),
-        "direction": "out" if head == entity else "in",
+def describe(graph: KnowledgeGraph) -> dict[str, Any]:
+    """Return the figures of a graph and its prefixes."""
+    figures = asdict(describe_graph(graph))
+    figures["degree"] = {
+        key: value if math.isfinite(value) else None for key, value in figures["degree"].items()
     }
-
-
-def describe(graph: KnowledgeGraph, questions: Questions | None, limits: Limits) -> dict[str, Any]:
-    """Return what is served: the graph, the model, and the limits."""
-    model = None
-    if questions is not None:
-        it, ranker = questions.model, questions.answerer().ranker
-        predictors = [it.name]
-        if isinstance(ranker, ByCompletion):
-            predictors = [each.name for each in ranker.completed.probabilities.predictors]
-        model = {
-            "name": it.name,
-            "config": asdict(it.config),
-            "parameters": sum(parameter.numel() for parameter in it.parameters()),
-            "has_negation": it.has_complement,
-            "predictors": predictors,
-            "method": ranker.method,
-        }
-    graph_figures = asdict(describe_graph(graph))
-    graph_figures["degree"] = {
-        key: value if math.isfinite(value) else None
-        for key, value in graph_figures["degree"].items()
-    }
-    return {
-        "betae": __version__,
-        "graph": {**graph_figures, "prefixes": dict(graph.prefixes)},
-        "model": model,
-        "limits": asdict(limits),
-    }
+    return {**figures, "prefixes": dict(graph.prefixes)}

@@ -28,6 +28,7 @@ from betae.exact.direction import hint_of_direction
 from betae.exact.select import select
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
+from betae.queries.ast import Query
 from betae.queries.read import read_question
 from betae.server.limits import Limits
 from betae.server.refusals import OF_THE_QUESTION, Refused, refusal
@@ -66,7 +67,7 @@ class Facts:
         )
         self._pool.schedule(len, args=("",))  # starts them
 
-    async def query(self, question: str, edges: Edges, limit: int) -> dict[str, Any]:
+    async def query(self, question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
         """Return the rows that answer a question of any shape."""
         found: dict[str, Any] = await self._call(_query, question, edges, limit)
         return found
@@ -112,13 +113,14 @@ def _start(folder: Path, store: Path, limits: Limits) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
-def _query(text: str, edges: Edges, limit: int) -> dict[str, Any]:
+def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
     graph, limits = _here["graph"], _here["limits"]
     try:
-        limits.check_question(read_question(text, graph.prefixes))
-        found = select(graph, text, edges, limit + 1)
+        if isinstance(question, str):
+            limits.check_question(read_question(question, graph.prefixes))
+        found = select(graph, question, edges, limit + 1)
         rows = list(islice(found, limit + 1))
-        hint = None if rows else hint_of_direction(graph, text, edges)
+        hint = None if rows else hint_of_direction(graph, question, edges)
     except OF_THE_QUESTION as error:
         raise refusal(error) from None
     except MemoryError:

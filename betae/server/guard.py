@@ -100,8 +100,11 @@ class _Request:
     """One request: reads its body, waits for the app, and sends a response whatever happens."""
 
     def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send):
+        if scope["method"] == "HEAD":  # as GET; the ASGI server leaves the body out
+            scope = {**scope, "method": "GET"}
         self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
         self.status = 0  # of the response; 0 before it begins
+        self.is_sent = False  # to its end
         self.body: bytes | None = b""
         self.counts = False
 
@@ -113,7 +116,7 @@ class _Request:
             self.body = await asyncio.wait_for(self._read(headers), limits.body_seconds)
             self._begin()
             async with asyncio.timeout(limits.seconds):
-                await self.guard.app(self.scope, self.receive, self.send)
+                await self._answer()
         except Refused as error:
             await self._respond(error)
         except TimeoutError:
@@ -131,6 +134,27 @@ class _Request:
             self._end()
             route = getattr(self.scope.get("route"), "path", "other")
             self.guard.metrics.request(route, self.status, perf_counter() - started)
+
+    async def _answer(self) -> None:
+        """Let the app answer; stop it if the client leaves before."""
+        answering = asyncio.create_task(self._call_app())
+        leaving = asyncio.create_task(self._wait_until_it_leaves())
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and not self.is_sent:
+                raise ConnectionError
+            await answering
+        finally:
+            answering.cancel()
+            leaving.cancel()
+            await asyncio.gather(answering, leaving, return_exceptions=True)
+
+    async def _call_app(self) -> None:
+        await self.guard.app(self.scope, self.receive, self.send)
+
+    async def _wait_until_it_leaves(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def _read(self, headers: Headers) -> bytes:
         """Return the whole body."""
@@ -165,6 +189,8 @@ class _Request:
             for name, value in SECURITY.items():
                 headers.setdefault(name, value)
             self._end()  # a client that reads slowly does not hold up others
+        elif not message.get("more_body", False):
+            self.is_sent = True
         await self._send(message)
 
     async def _respond(self, error: Refused) -> None:

@@ -27,6 +27,14 @@ class Limits:
     at_once: int = 64  # questions that are answered together
     memory_bytes: int = 2**32  # of a process that looks exact answers up
 
+    def check_text(self, text: str) -> None:
+        """Refuse a text that is too long."""
+        if len(text) > self.question_characters:
+            raise UnsupportedQuery(
+                f"This question has {len(text):,} characters; this server takes "
+                f"{self.question_characters:,}."
+            )
+
     def check_tree(self, query: Query) -> None:
         """Refuse a tree that is too deep or has too many branches."""
         if query.depth > self.depth:

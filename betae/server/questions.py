@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+import torch
+
+from betae import parallel
 from betae.answering.answerer import Answerer, Asked
+from betae.answering.by_completion import ByCompletion
+from betae.answering.completed import CACHE_BYTES, CompletedGraph
 from betae.answering.results import Answers, Method
 from betae.exact.direction import hint_of_direction
 from betae.graph.edges import Edges
 from betae.models.base import QueryModel
 from betae.run import Run
 
-log = logging.getLogger(__name__)
+SHARES: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}  # of the cache: 1/2, 1/4, 1/4
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,12 @@ class Questions:
         """Return the answerer of a method and edges, loaded once; for use in the thread."""
         key = method, edges
         if key not in self._answerers:
-            self._answerers[key] = self.run.answerer(edges, method=method)
+            made = self.run.answerer(edges, method=method)
+            if isinstance(made.ranker, ByCompletion):
+                graph, probabilities = self.run.graph, made.ranker.completed.probabilities
+                cache_bytes = CACHE_BYTES // SHARES[edges]
+                made.ranker.completed = CompletedGraph(graph, probabilities, edges, cache_bytes)
+            self._answerers[key] = made
         return self._answerers[key]
 
     def ask(self, asked: Asked, method: Method, edges: Edges) -> Future[dict[str, Any]]:
@@ -82,6 +91,8 @@ class Questions:
     # ---- in the thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
+        # A core is left for the requests: torch waits for the slowest of its threads.
+        torch.set_num_threads(max(1, parallel.num_threads() - 1))
         while (first := self._queue.get()) is not None:
             batch, last = [first], False
             while len(batch) < self.at_once and not last:
@@ -111,14 +122,14 @@ class Questions:
             self._answer(key, waiting)
 
     def _answer(self, key: tuple[Method, Edges], waiting: Sequence[_Waiting]) -> None:
+        """Answer questions, each as soon as its answers are there."""
         try:
-            found = self.answerer(*key).answer_many([each.asked for each in waiting])
+            for place, answers in self.answerer(*key).answer_each([each.asked for each in waiting]):
+                _fulfil(waiting[place].result, partial(self._plain, answers))
         except Exception:  # of one of them: the others are not to blame
             for each in waiting:
-                _fulfil(each.result, lambda each=each: self._answer_one(key, each))  # type: ignore[misc]
-        else:
-            for each, answers in zip(waiting, found, strict=True):
-                _fulfil(each.result, lambda answers=answers: self._plain(answers))  # type: ignore[misc]
+                if not each.result.done():
+                    _fulfil(each.result, partial(self._answer_one, key, each))
 
     def _answer_one(self, key: tuple[Method, Edges], waiting: _Waiting) -> dict[str, Any]:
         return self._plain(self.answerer(*key).answer_many([waiting.asked])[0])

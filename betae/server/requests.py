@@ -2,19 +2,120 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+
+from betae.queries.ast import And, Entity, Not, Or, Project, Query
 
 CAPITALS = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"
+CAPITALS_TREE: JsonValue = {
+    "relation": "capital",
+    "of": {"relation": "~located_in", "of": {"entity": "Europe"}},
+}
 Edges = Annotated[
     Literal["train", "train+valid", "all"], Field(description="The edges that count as known.")
 ]
-Question = Annotated[str, Field(description="Logic text or a SPARQL SELECT.", min_length=1)]
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+# ---- questions ----------------------------------------------------------------------------------
+
+
+def _kind_of(value: Any) -> str | None:
+    """Return which kind of question a value is, by the key that no other kind has."""
+    if isinstance(value, str):
+        return "text"
+    kinds = ("entity", "relation", "and", "or", "not")
+    return next((kind for kind in kinds if isinstance(value, dict) and kind in value), None)
+
+
+def _one_of(kinds: str) -> Discriminator:
+    return Discriminator(
+        _kind_of, custom_error_type="question", custom_error_message=f"Write {kinds}"
+    )
+
+
+TREES = (
+    '{"entity": NAME}, {"relation": NAME, "of": TREE}, {"and": [TREE, TREE]}, '
+    '{"or": [TREE, TREE]} or {"not": TREE}'
+)
+
+
+class EntityTree(_Body):
+    """One entity."""
+
+    entity: Annotated[str, Field(description="Its name or label.", examples=["Europe"])]
+
+
+class StepTree(_Body):
+    """The entities that a relation leads to."""
+
+    relation: Annotated[
+        str,
+        Field(description="Its name; ~ in front turns it round.", examples=["capital"]),
+    ]
+    of: Annotated[Tree, Field(description="Where it leads from.")]
+
+
+class AndTree(_Body):
+    """The entities that are in every operand."""
+
+    operands: Annotated[list[Tree], Field(alias="and", min_length=2)]
+
+
+class OrTree(_Body):
+    """The entities that are in some operand."""
+
+    operands: Annotated[list[Tree], Field(alias="or", min_length=2)]
+
+
+class NotTree(_Body):
+    """All entities that are not in the operand."""
+
+    operand: Annotated[Tree, Field(alias="not")]
+
+
+Tree = Annotated[
+    Annotated[EntityTree, Tag("entity")]
+    | Annotated[StepTree, Tag("relation")]
+    | Annotated[AndTree, Tag("and")]
+    | Annotated[OrTree, Tag("or")]
+    | Annotated[NotTree, Tag("not")],
+    _one_of(TREES),
+]
+Text = Annotated[str, Field(min_length=1, description="Logic text or a SPARQL SELECT.")]
+Question = Annotated[
+    Annotated[Text, Tag("text")]
+    | Annotated[EntityTree, Tag("entity")]
+    | Annotated[StepTree, Tag("relation")]
+    | Annotated[AndTree, Tag("and")]
+    | Annotated[OrTree, Tag("or")]
+    | Annotated[NotTree, Tag("not")],
+    _one_of(f"text, or a tree: {TREES}"),
+    Field(description="Logic text, a SPARQL SELECT, or a tree."),
+]
+
+
+def to_query(tree: Tree) -> Query:
+    """Return a tree as the library has it."""
+    match tree:
+        case EntityTree():
+            return Entity(tree.entity)
+        case StepTree():
+            return Project(to_query(tree.of), tree.relation)
+        case AndTree():
+            return And(*map(to_query, tree.operands))
+        case OrTree():
+            return Or(*map(to_query, tree.operands))
+        case NotTree():
+            return Not(to_query(tree.operand))
+
+
+# ---- requests -----------------------------------------------------------------------------------
 
 
 class Wanted(_Body):
@@ -41,7 +142,10 @@ class AnswerRequest(Wanted):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{"question": CAPITALS, "k": 5, "only": "predicted", "explain": True}]
+            "examples": [
+                {"question": CAPITALS, "k": 5, "only": "predicted", "explain": True},
+                {"question": CAPITALS_TREE, "k": 5},
+            ]
         },
     )
 
@@ -68,7 +172,8 @@ class QueryRequest(_Body):
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"question": "?C, ?X . located_in(?C, Europe) & capital(?C, ?X)", "limit": 10}
+                {"question": "?C, ?X . located_in(?C, Europe) & capital(?C, ?X)", "limit": 10},
+                {"question": CAPITALS_TREE},
             ]
         },
     )

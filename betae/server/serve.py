@@ -7,16 +7,20 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from h11 import LocalProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.run import Run
-from betae.server.app import create_app
+from betae.server.app import app_of
 from betae.server.limits import Limits
+from betae.server.served import Served
+
+if TYPE_CHECKING:
+    from betae.run import Run
 
 BACKLOG = 2048
 
@@ -25,6 +29,8 @@ def open_source(folder: Path, graph: Path | None = None) -> Run | KnowledgeGraph
     """Open a run, or else a graph."""
     if (folder / "manifest.json").is_file():
         return KnowledgeGraph.open(folder)
+    from betae.run import Run
+
     return Run.open(folder, graph)
 
 
@@ -61,11 +67,13 @@ def serve(
     """Serve until SIGINT or SIGTERM comes; requests under way then are still answered."""
     limits = limits or Limits()
     _allow_many_files()
+    served = Served(source, limits)
+    served.open()  # raises what is wrong with a run, which uvicorn would show as a traceback
     config = uvicorn.Config(
-        create_app(source, host=host, token=token, limits=limits),
+        app_of(served, host=host, token=token),
         http=patient(limits.body_seconds),
         lifespan="on",
-        log_level="warning",
+        log_level="error",  # not every request that is no HTTP
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -81,6 +89,12 @@ def patient(seconds: float) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             asyncio.get_running_loop().call_later(seconds, self._close_if_nothing_came)
+
+        def send_400_response(self, msg: str) -> None:
+            try:
+                super().send_400_response(msg)
+            except LocalProtocolError:  # HEAD takes no body, and a response may have begun
+                self.transport.close()
 
         def _close_if_nothing_came(self) -> None:
             if self.cycle is None and not self.transport.is_closing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
@@ -12,20 +13,34 @@ from betae.server.refusals import Refused
 
 FORM, DIRECT = "application/x-www-form-urlencoded", "application/sparql-query"
 EXAMPLE = "SELECT ?city { betae:France betae:capital ?city }"
+ANSWERED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {kind: {} for kind in RESULTS}, "description": "The result"}
+}
 GIVEN = {
     "parameters": [
-        {"name": "query", "in": "query", "schema": {"type": "string"}, "example": EXAMPLE}
+        {
+            "name": "query",
+            "in": "query",
+            "required": True,
+            "schema": {"type": "string"},
+            "example": EXAMPLE,
+        }
     ]
 }
 POSTED = {
     "requestBody": {
+        "required": True,
         "content": {
             DIRECT: {"schema": {"type": "string"}, "example": EXAMPLE},
             FORM: {
-                "schema": {"type": "object", "properties": {"query": {"type": "string"}}},
+                "schema": {
+                    "type": "object",
+                    "properties": {"query": {"type": "string"}},
+                    "required": ["query"],
+                },
                 "example": {"query": EXAMPLE},
             },
-        }
+        },
     }
 }
 
@@ -41,13 +56,13 @@ def add_sparql(app: FastAPI, facts: Callable[[], Facts]) -> None:
         content = await facts().sparql(query, media_type)
         return Response(content, headers={"content-type": media_type})
 
-    @app.get("/sparql", tags=["SPARQL"], openapi_extra=GIVEN)
+    @app.get("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=GIVEN)
     async def by_parameter(request: Request) -> Response:
         """Answer a SELECT or ASK in `query`, as SPARQL JSON, XML, CSV or TSV."""
         parameters = _parameters(request.url.query)
         return await answer(request, parameters, _query_of(parameters))
 
-    @app.post("/sparql", tags=["SPARQL"], openapi_extra=POSTED)
+    @app.post("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=POSTED)
     async def by_body(request: Request) -> Response:
         """Answer a SELECT or ASK, given as a form or as the body itself."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from betae.exact.answers import answers_batch
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.beta import BetaE
-from betae.models.execute import embed_queries
 from betae.queries.ast import Entity, Project, Query, nodes
 from betae.queries.names import unresolve
+
+if TYPE_CHECKING:  # a graph is served without torch
+    from betae.models.base import QueryModel
 
 EXAMPLES = 6  # entities that are named at each node
 
@@ -78,6 +76,11 @@ def _embeddings(
 
     There is none where the model lacks an operator, or was trained before an entity was added.
     """
+    import torch
+
+    from betae.models.beta import BetaE
+    from betae.models.execute import embed_queries
+
     can = [place for place, query in enumerate(queries) if _can_embed(model, query)]
     found: list[list[dict[str, Any]]] = [[] for _ in queries]
     if not can:

@@ -3,7 +3,7 @@
 import pytest
 
 from betae import UnknownEntity
-from betae.answering import by_completion
+from betae.answering import by_completion, by_embedding
 from betae.answering.answerer import Asked
 from tests.answering.helpers import guessing, untrained
 
@@ -14,6 +14,7 @@ QUESTIONS = [
     Asked("SELECT ?x { <cat> <lives_in> ?x } LIMIT 3"),
     Asked("?X . parent(ann, ?X) & !lives_in(?X, Oslo)", threshold=0.2),
     Asked("?X . exists ?C : parent(bob, ?C) & lives_in(?C, ?X)", k=4, explain=True),
+    Asked("?X . parent(ann, ?X) | friend(bob, ?X)", k=5),
 ]
 
 
@@ -54,7 +55,25 @@ def test_a_structure_is_evaluated_once(toy_graph, monkeypatch):
     original = by_completion.evaluate
     monkeypatch.setattr(by_completion, "evaluate", evaluate)
     guessing(toy_graph).answer_many(QUESTIONS)
-    assert sorted(sizes) == [1, 2, 3]
+    assert sorted(sizes) == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("at_once", "sizes"), [(2**21, [7]), (30, [2, 2, 2, 1])])
+def test_a_batch_is_embedded_once(at_once, sizes, toy_graph, monkeypatch):
+    batches = []
+
+    def embed(model, queries, union):
+        batches.append(len(queries))
+        return original(model, queries, union)
+
+    original = by_embedding.embed_queries
+    answerer = untrained(toy_graph)
+    expected = answerer.answer_many(QUESTIONS)
+    monkeypatch.setattr(by_embedding, "embed_queries", embed)
+    monkeypatch.setattr(by_embedding, "DISTANCES_AT_ONCE", at_once)
+    found = answerer.answer_many(QUESTIONS)
+    assert batches == sizes
+    assert [each.to_json() for each in found] == [nearly(each.to_json()) for each in expected]
 
 
 def test_no_question_is_no_answer_and_a_bad_one_is_an_error(toy_graph):

@@ -2,10 +2,22 @@
 
 import numpy as np
 
-from betae.answering.ranking import Found
+from betae.answering.ranking import Found, ascending
 
 IDS = np.array([5, 3, 8, 1])
 DISTANCES = np.array([0.5, 1, 1, 2], dtype=np.float32)
+
+
+def test_the_order_is_ascending_and_stable():
+    generator = np.random.default_rng(0)
+    for values in (
+        generator.normal(size=5000).astype(np.float32),
+        generator.integers(-3, 3, size=5000).astype(np.float32) * np.float32(1e-38),
+        -np.abs(generator.integers(-1, 2, size=50).astype(np.float32)),
+        np.array([0.0, -0.0, 0.0, np.inf, -np.inf, -0.0], dtype=np.float32),
+        np.array([], dtype=np.float32),
+    ):
+        assert ascending(values).tolist() == np.argsort(values, kind="stable").tolist()
 
 
 def test_what_is_left_out():

@@ -72,6 +72,11 @@ def test_a_shared_label_lists_the_ids(toy_graph):
     assert info.value.label == "Sam"
 
 
+def test_half_a_character_is_an_unknown_name(toy_graph):
+    with pytest.raises(UnknownEntity, match="ud800"):
+        toy_graph.entity_id("\ud800")
+
+
 def test_unknown_names_offer_close_ones(toy_graph):
     with pytest.raises(UnknownEntity, match="no entity 'Osloo'") as entity_info:
         toy_graph.entity_id("Osloo")

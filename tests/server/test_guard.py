@@ -58,7 +58,25 @@ def test_a_wrong_field_is_named(body, words, of_run):
 
 def test_unknown_paths_and_methods_are_json_too(of_run):
     assert error_of(of_run.get("/nowhere"), 404)
-    assert error_of(of_run.post("/model"), 405)
+    for method, path, allowed in (
+        ("POST", "/model", "GET, HEAD"),
+        ("GET", "/answer", "POST"),
+        ("HEAD", "/query", "POST"),
+        ("DELETE", "/sparql", "GET, HEAD, POST"),
+        ("PUT", "/", "GET, HEAD"),
+        ("POST", "/style.css", "GET, HEAD"),
+    ):
+        response = of_run.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+        assert method == "HEAD" or error_of(response, 405)
+
+
+def test_head_has_the_headers_of_get(of_graph):
+    for path in ("/healthz", "/relations", "/", "/main.js", "/sparql?query=ASK{}"):
+        head, get = of_graph.head(path), of_graph.get(path)
+        assert head.content == b""
+        for name in ("content-type", "content-length"):
+            assert head.headers[name] == get.headers[name]
 
 
 def test_a_surprise_is_neutral_and_logged(of_graph, graph, monkeypatch, caplog):
@@ -148,6 +166,20 @@ def test_what_takes_too_long_is_ended(graph, monkeypatch):
         assert "0.2 seconds" in error_of(client.get("/entities"), 504)
         go_on.set()
         assert client.get("/relations").status_code == 200  # its place is free again
+
+
+def test_what_nobody_waits_for_is_ended(graph, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(browse, "entities", lambda *_: (begun.set(), go_on.wait(30)))
+    with serving(graph, limits=Limits(requests=1)) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+            connection.sendall(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert begun.wait(10)
+            assert client.get("/relations").status_code == 429
+        end = time.monotonic() + 10
+        while client.get("/relations").status_code != 200:  # its place is free again
+            assert time.monotonic() < end
+        go_on.set()
 
 
 def test_many_silent_connections_do_no_harm(of_graph):

@@ -1,9 +1,15 @@
 """Random and malformed requests: every one is answered, none with a failure of the server."""
 
+import asyncio
 import json
 import random
+import socket
+import sys
+from pathlib import Path
 
 import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 QUESTION = "?X . exists ?C : parent(ann, ?C) & lives_in(?C, ?X)"
 BODIES = [
@@ -14,7 +20,10 @@ BODIES = [
     b'"text"',
     b"\xff\xfe",
     b"[" * 10_000,
+    b'{"question": ' + b'{"not": ' * 5_000 + b'{"entity": "ann"}' + b"}" * 5_001,
+    b'{"question": {"entity": "\\ud800"}}',
     b'{"question": "\\ud800"}',
+    rb'{"question": "?X . parent(\"\\ud800\", ?X)"}',
     b'{"question": "?X . parent(\\"\\udfff\\", ?X)"}',
     b'{"question": "\\u0000"}',
     b'{"question": NaN}',
@@ -65,6 +74,57 @@ def test_random_questions(of_run):
         statuses.add(accepted(of_run.post(path, content=body, headers=headers)).status_code)
         accepted(of_run.get("/sparql", params={"query": "".join(text).encode()}))
     assert statuses == {200, 400}
+
+
+def test_a_broken_body_of_head_is_no_failure(of_graph, caplog):
+    address = of_graph.base_url.host, of_graph.base_url.port
+    with socket.create_connection(address, timeout=10) as connection:
+        head = b"HEAD /query HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head + b"no chunk\r\n")
+        while connection.recv(1000):  # until it is closed
+            pass
+    assert "Fatal error" not in caplog.text
+
+
+@pytest.fixture
+def storm(monkeypatch):
+    """benchmarks/storm.py, as a module."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import storm
+
+    yield storm
+    for name in ("storm", "serving"):
+        del sys.modules[name]
+
+
+def test_a_storm_passes(storm, of_run):
+    """A few hundred of the requests that the script sends by the thousand."""
+    requests = storm.requests_of(seed=1, number=400)
+    statuses = asyncio.run(storm.send_all(of_run.base_url.port, requests))
+    assert not statuses["failures"]
+    assert statuses.total() == 400
+    assert {"200", "400", "404", "405", "413", "415", "422"} <= set(statuses)
+    assert of_run.get("/healthz").status_code == 200
+
+
+def test_a_storm_sees_what_is_wrong(storm, capsys):
+    """A server that fails, hangs up, or says something else."""
+
+    async def answer(content):
+        async def serve(reader, writer):
+            await reader.readline()
+            writer.write(content)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            request = storm.Raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return (await storm.send_all(port, [request]))["failures"]
+
+    contents = (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 500 No\r\n\r\n", b"", b"Traceback\r\n")
+    assert [asyncio.run(answer(content)) for content in contents] == [0, 1, 1, 1]
+    assert "GET / HTTP" in capsys.readouterr().err
 
 
 def test_odd_addresses(of_run):

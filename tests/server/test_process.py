@@ -2,11 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -39,6 +41,22 @@ def test_a_token_comes_from_the_environment(served, graph):
     assert httpx.get(f"{address}/model").status_code == 401
     told = httpx.get(f"{address}/model", headers=TOKEN).json()
     assert told["graph"]["entities"] == graph.num_entities
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_graph_is_served_without_torch(served):
+    process, address = served
+    question = {"question": "?X . parent(ann, ?X)"}
+    for path in ("/query", "/tree"):
+        response = httpx.post(f"{address}{path}", json=question, headers=TOKEN, timeout=60)
+        assert response.status_code == 200
+    for path in ("/model", "/entities/ann/edges", "/sparql?query=ASK{}"):
+        assert httpx.get(f"{address}{path}", headers=TOKEN, timeout=60).status_code == 200
+    started = Path(f"/proc/{process.pid}/task").glob("*/children")
+    children = [number for path in started for number in path.read_text().split()]
+    loaded = [Path(f"/proc/{number}/maps").read_text() for number in (process.pid, *children)]
+    assert any("pyoxigraph" in libraries for libraries in loaded)
+    assert not any("torch" in libraries for libraries in loaded)
 
 
 def test_a_port_is_taken_once(served, graph, monkeypatch, capsys):
@@ -77,6 +95,15 @@ def test_what_cannot_be_served_is_said_at_once(monkeypatch, capsys, tmp_path, gr
     assert (code, tmp_path.name in err.replace("\n", "")) == (2, True)
     code, _, err = run_main(monkeypatch, capsys, "serve", graph.folder, "--token", "é")
     assert (code, "ASCII" in err) == (2, True)
+
+
+def test_a_damaged_run_is_named(run, tmp_path, monkeypatch, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "edges.json").write_text("{")
+    graph = ("--graph", run.graph.folder)
+    code, _, err = run_main(monkeypatch, capsys, "serve", folder, "--port", "0", *graph)
+    assert (code, "edges.json is damaged" in err.replace("\n", "")) == (2, True)
+    assert "Traceback" not in err
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys, graph):

@@ -4,9 +4,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from betae import UnknownEntity, answers, select
+from betae.answering import by_completion
 from betae.answering.answerer import Asked
+from betae.graph.edges import EDGES
+from betae.queries.structures import STRUCTURES
 from betae.server.questions import Questions
 from tests.server.conftest import SCRIPT
 
@@ -48,6 +52,57 @@ def test_answers_are_the_librarys(method, wanted, of_run, run):
     assert given.pop("note") is None
     assert given == nearly(expected.to_json())
     assert given["answers"] or "threshold" in wanted
+
+
+TREE = {
+    "and": [
+        {"relation": "parent", "of": {"relation": "~lives_in", "of": {"entity": "Oslo"}}},
+        {"not": {"or": [{"relation": "friend", "of": {"entity": "Bob Lee"}}, {"entity": "dan"}]}},
+    ]
+}
+SAME = "?X . (exists ?P : lives_in(?P, Oslo) & parent(?P, ?X)) & !(friend(bob, ?X) | ?X = dan)"
+
+
+def test_a_tree_is_the_same_question_as_its_text(of_run, of_graph):
+    by_tree = of_run.post("/answer", json={"question": TREE}).json()
+    assert by_tree["num_known"] > 0
+    assert by_tree == nearly(of_run.post("/answer", json={"question": SAME}).json())
+    batch = of_run.post("/answer/batch", json={"questions": [TREE, SAME]}).json()["results"]
+    assert batch[0] == nearly(batch[1]) == nearly(by_tree)
+    for path, server in (("/query", of_graph), ("/tree", of_graph), ("/tree", of_run)):
+        given, expected = (server.post(path, json={"question": each}) for each in (TREE, SAME))
+        assert given.status_code == 200
+        assert given.json() == nearly(expected.json())
+
+
+def deep(levels):
+    tree = {"entity": "ann"}
+    for _ in range(levels):
+        tree = {"relation": "parent", "of": tree}
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "status", "words"),
+    [
+        ({"relation": "parents", "of": {"entity": "ann"}}, 400, "'parents'"),
+        ({"entity": "_"}, 400, "placeholder"),
+        (deep(5), 400, "5 operators"),
+        (deep(150), 400, "150 operators"),
+        (deep(300), 422, "of"),
+        ({"or": [deep(1)] * 4}, 400, "4 branches"),
+        ({}, 422, '{"not": TREE}'),
+        ({"and": [deep(1)]}, 422, "and"),
+        ({"entity": "ann", "of": deep(1)}, 422, "of"),
+        ({"not": {"entity": 7}}, 422, "entity"),
+    ],
+)
+def test_a_tree_has_the_same_limits(tree, status, words, of_graph):
+    for path in ("/query", "/tree"):
+        response = of_graph.post(path, json={"question": tree})
+        assert response.status_code == status
+        assert words in response.json()["error"]
+        assert len(response.json()["error"]) < 500
 
 
 def test_a_batch_answers_what_it_can(of_run):
@@ -151,6 +206,61 @@ def test_questions_that_wait_are_answered_together(run):
     assert [list(each["answers"]) for each in found] == [
         nearly(each.to_json()["answers"]) for each in expected
     ]
+
+
+def test_each_is_told_as_soon_as_it_is_answered(run, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def evaluate(completed, structure, symbols):
+        if structure == STRUCTURES["2p"]:
+            begun.set()
+            assert go_on.wait(30)
+        return original(completed, structure, symbols)
+
+    original = by_completion.evaluate
+    monkeypatch.setattr(by_completion, "evaluate", evaluate)
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        its.call(its.answerer).result(30)
+        blocker = threading.Event()
+        its.call(lambda: blocker.wait(30))
+        first, second = (
+            its.ask(Asked(text), "completed", "all")
+            for text in ("?X . lives_in(bob, ?X)", GRANDCHILDREN)
+        )
+        blocker.set()
+        assert begun.wait(30)
+        assert first.result(30)["answers"]
+        assert not second.done()
+        go_on.set()
+        assert second.result(30)["answers"]
+    finally:
+        its.close()
+
+
+def test_a_core_is_left_for_the_requests(run, monkeypatch):
+    monkeypatch.setattr("betae.server.questions.parallel.num_threads", lambda: 4)
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        assert its.call(torch.get_num_threads).result(30) == 3
+        its.call(lambda: torch.set_num_threads(1)).result(30)
+    finally:
+        its.close()
+
+
+def test_all_choices_of_edges_share_one_cache(run):
+    its = Questions(run, at_once=4, observe=lambda _: None)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("betae.server.questions.CACHE_BYTES", 4 * 16 * run.graph.num_entities)
+            capacities = {
+                edges: its.call(lambda edges=edges: its.answerer(edges=edges)).result(30)
+                for edges in EDGES
+            }
+    finally:
+        its.close()
+    rows = {edges: each.ranker.completed.capacity for edges, each in capacities.items()}
+    assert rows == {"all": 8, "train+valid": 4, "train": 4}  # 16 together
 
 
 def test_a_bad_question_spoils_no_other(run):

@@ -123,8 +123,11 @@ def test_what_cannot_be_answered_is_said(of_graph):
     error = response.json()
     assert (response.status_code, error["line"]) == (400, 2)
     assert error["error"].endswith("^")
-    construct = "CONSTRUCT { ?a ?b ?c } { ?a ?b ?c }"
-    for parameters in ({"query": construct}, {}, {"query": QUERY, "default-graph-uri": "urn:x"}):
+    for query in ("CONSTRUCT { ?a ?b ?c } { ?a ?b ?c }", "DESCRIBE betae:ann"):
+        response = of_graph.get("/sparql", params={"query": query})
+        assert response.status_code == 400
+        assert "SELECT and ASK" in response.json()["error"]
+    for parameters in ({}, {"query": QUERY, "default-graph-uri": "urn:x"}):
         assert of_graph.get("/sparql", params=parameters).status_code == 400
     assert of_graph.get("/sparql?query=ASK{}&query=ASK{}").status_code == 400
     assert of_graph.post("/sparql", content=b"ASK{}").status_code == 415
