@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.models.base import Attention, QueryModel, mean_by
-from betae.models.manhattan import manhattan
+from betae.models.box_distance import box_distance
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Query2Box(QueryModel):
         intersect   centres averaged by attention; the smallest o, times a gate below 1
         distance    || relu(|v - c| - o) ||_1 + inside || min(|v - c|, o) ||_1
 
-    The distance is computed from three L1 distances, since for o >= 0
+    For vector databases the distance is a sum of three L1 distances, since for o >= 0
 
         relu(|x| - o) = (|x - o| + |x + o|) / 2 - o    and    min(|x|, o) = |x| - relu(|x| - o)
     """
@@ -87,11 +87,7 @@ class Query2Box(QueryModel):
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the distance outside the box plus a share of that inside it."""
         centre, offset = sets.chunk(2, dim=-1)
-        to_centre = manhattan(centre, table)
-        to_sides = manhattan(centre - offset, table) + manhattan(centre + offset, table)
-        outside = to_sides / 2 - offset.sum(dim=-1, keepdim=True)
-        inside: float = self.config.inside
-        return (1 - inside) * outside + inside * to_centre
+        return box_distance(centre, offset, table, self.config.inside)
 
     # The three L1 distances are one, of vectors three times as wide.
 

@@ -50,28 +50,32 @@ def _signed(g, difference):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _backward(left, right, gradient, out):  # type: ignore[no-untyped-def]
-    """Add up gradient[i, j] * sign(left[i] - right[j]) over j for each row i."""
+    """Add up gradient[i, j] * sign(left[i] - right[j]) over j for each row i; most may be zero."""
     out[:] = 0
-    fours = len(right) // 4 * 4
-    for start in range(0, fours, TILE):
+    kept = np.empty(TILE, dtype=np.int64)  # rows of `right` that matter
+    for start in range(0, len(right), TILE):
         for i in range(len(left)):
-            for j in range(start, min(start + TILE, fours), 4):
-                a, b, c, d = (
-                    gradient[i, j], gradient[i, j + 1], gradient[i, j + 2], gradient[i, j + 3]
-                )  # fmt: skip
+            count = 0
+            for j in range(start, min(start + TILE, len(right))):
+                kept[count] = j
+                count += gradient[i, j] != 0
+            fours = count // 4 * 4
+            for at in range(0, fours, 4):
+                j, u, v, w = kept[at], kept[at + 1], kept[at + 2], kept[at + 3]
+                a, b, c, d = gradient[i, j], gradient[i, u], gradient[i, v], gradient[i, w]
                 for k in range(left.shape[1]):
                     x = left[i, k]
                     out[i, k] += (
                         _signed(a, x - right[j, k])
-                        + _signed(b, x - right[j + 1, k])
-                        + _signed(c, x - right[j + 2, k])
-                        + _signed(d, x - right[j + 3, k])
+                        + _signed(b, x - right[u, k])
+                        + _signed(c, x - right[v, k])
+                        + _signed(d, x - right[w, k])
                     )
-    for i in range(len(left)):
-        for j in range(fours, len(right)):
-            a = gradient[i, j]
-            for k in range(left.shape[1]):
-                out[i, k] += _signed(a, left[i, k] - right[j, k])
+            for at in range(fours, count):
+                j = kept[at]
+                a = gradient[i, j]
+                for k in range(left.shape[1]):
+                    out[i, k] += _signed(a, left[i, k] - right[j, k])
 
 
 class _Manhattan(torch.autograd.Function):
