@@ -51,7 +51,7 @@ def demo(tmp_path_factory):
         patch.setattr("betae.training.config.default_config", shorter_config)
         console = Console(width=1000, file=io.StringIO())
         run_demo(console, folder)
-        patch.setenv("COLUMNS", "1000")
+        patch.setattr("betae.cli.questions.out", Console(width=1000))
         again = run_command("demo", "--out", folder)
     return folder, console.file.getvalue(), again.stdout
 
