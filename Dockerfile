@@ -4,8 +4,9 @@
 #     docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 betae
 FROM python:3.11-slim
 
-# PyTorch for the CPU: the usual package brings gigabytes for GPUs.
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14'
+# The usual package of PyTorch brings gigabytes for GPUs; an index that has one for the CPU alone can be
+# given to pip with `docker build --build-arg PIP_EXTRA_INDEX_URL=...`.
+ARG PIP_EXTRA_INDEX_URL
 WORKDIR /usr/src/betae
 COPY pyproject.toml README.md LICENSE ./
 COPY betae ./betae
