@@ -15,8 +15,8 @@ from betae.training.batches import Batch
 from betae.training.config import TrainConfig
 
 # A non-answer with a smaller share of the softmax gets no gradient: L1 distances skip those, which
-# are many in a trained model. Together they have at most C / 100,000 of the gradient of a query.
-NEGLIGIBLE = 1e-5
+# are many in a trained model. Together they have at most C / 1,000,000 of the gradient of a query.
+NEGLIGIBLE = 1e-6
 NONE = 0.1  # counts as the number of answers of a query without any, which has no logarithm
 
 
