@@ -1,6 +1,6 @@
 """How many questions a server answers, how fast, and what it gains by answering them together.
 
-    python benchmarks/server.py RUN [--graph FOLDER] [--seconds 8] [--rounds 3]
+    python benchmarks/server.py RUN [--graph FOLDER] [--method embedding] [--seconds 8] [--rounds 3]
     python benchmarks/server.py RUN --soak 300
 
 Two servers of the run, one that answers questions together and one that takes them one by one. By
@@ -66,7 +66,7 @@ class Client:
 
 
 async def measure(
-    server: Server, questions: Iterator[str], clients: int, seconds: float
+    server: Server, questions: Iterator[str], method: str, clients: int, seconds: float
 ) -> list[float]:
     """Ask for some seconds; return how long each question took."""
     times: list[float] = []
@@ -78,7 +78,7 @@ async def measure(
             question = next(questions, None)
             if question is None:
                 break
-            await client.ask("POST", "/answer", {"question": question})
+            await client.ask("POST", "/answer", {"question": question, "method": method})
             times.append(time.perf_counter() - start)
         client.writer.close()
 
@@ -88,7 +88,7 @@ async def measure(
 
 def load(arguments: argparse.Namespace, graph: KnowledgeGraph) -> None:
     """Compare the two servers."""
-    rounds, source = arguments.rounds, (arguments.run, arguments.graph)
+    rounds, method, source = arguments.rounds, arguments.method, (arguments.run, arguments.graph)
     questions = questions_of(graph, MOST * (rounds * len(CLIENTS) + 1))
     pieces = iter([questions[i : i + MOST] for i in range(0, len(questions), MOST)])
     figures: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
@@ -96,13 +96,13 @@ def load(arguments: argparse.Namespace, graph: KnowledgeGraph) -> None:
         servers = {"together": together, "one by one": one_by_one}
         warm = next(pieces)
         for server in servers.values():
-            asyncio.run(measure(server, iter(warm), 8, arguments.seconds))
+            asyncio.run(measure(server, iter(warm), method, 8, arguments.seconds))
         for number, clients in itertools.product(range(rounds), CLIENTS):
             piece = next(pieces)
             order = list(servers) if number % 2 else list(reversed(servers))
             for name in order:
                 start = time.perf_counter()
-                asked = measure(servers[name], iter(piece), clients, arguments.seconds)
+                asked = measure(servers[name], iter(piece), method, clients, arguments.seconds)
                 times = np.array(asyncio.run(asked))
                 rate = len(times) / (time.perf_counter() - start)
                 row = (rate, *(1000 * np.percentile(times, [50, 99])))
@@ -166,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run")
     parser.add_argument("--graph")
+    parser.add_argument("--method", choices=["completed", "embedding"], default="completed")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--soak", type=float)
