@@ -143,7 +143,7 @@ def test_waiting_for_queries_is_seen(train, tmp_path, monkeypatch):
     make = batches.make_batch
 
     def slowly(*arguments):
-        time.sleep(0.05)
+        time.sleep(0.25)  # longer than a step takes on a busy machine
         return make(*arguments)
 
     monkeypatch.setattr(batches, "make_batch", slowly)
