@@ -16,11 +16,9 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from betae.models.manhattan import manhattan
+from betae.models.manhattan import TILE, as_array, manhattan, nonzero
 from betae.models.special import OPTIONS, Float32s, f32
 from betae.parallel import in_threads, map_in_threads, num_threads
-
-TILE = 32  # points that stay in the cache
 
 
 @njit(**OPTIONS)
@@ -75,10 +73,7 @@ def _backward(  # type: ignore[no-untyped-def]
     kept = np.empty(TILE, dtype=np.int64)
     for start in range(0, len(points), TILE):
         for i in range(len(centres)):
-            count = 0
-            for j in range(start, min(start + TILE, len(points))):
-                kept[count] = j
-                count += gradient[i, j] != 0
+            count = nonzero(gradient[i], start, kept)
             fours = count // 4 * 4
             for at in range(0, fours, 4):
                 j, u, v, w = kept[at], kept[at + 1], kept[at + 2], kept[at + 3]
@@ -116,7 +111,7 @@ class _BoxDistance(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(centres, offsets, points)
         ctx.inside = f32(inside)
-        c, o, v = map(_array, (centres, offsets, points))
+        c, o, v = map(as_array, (centres, offsets, points))
         out = np.empty((len(c), len(v)), dtype=np.float32)
         in_threads(lambda *rows: _forward(*rows[:2], v, ctx.inside, rows[2]), c, o, out)
         return torch.from_numpy(out)
@@ -124,8 +119,8 @@ class _BoxDistance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        c, o, v = map(_array, ctx.saved_tensors)
-        g = _array(gradient)
+        c, o, v = map(as_array, ctx.saved_tensors)
+        g = as_array(gradient)
         by_centres, by_offsets = np.zeros_like(c), np.zeros_like(o)
         bounds = np.linspace(0, len(c), num_threads() + 1).astype(int)
 
@@ -145,11 +140,6 @@ class _BoxDistance(torch.autograd.Function):
             torch.from_numpy(sum(parts)),
             None,
         )
-
-
-def _array(tensor: Tensor) -> Float32s:
-    array: Float32s = tensor.detach().contiguous().numpy()
-    return array
 
 
 def box_distance(centres: Tensor, offsets: Tensor, points: Tensor, inside: float) -> Tensor:

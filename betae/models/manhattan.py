@@ -44,6 +44,16 @@ def _forward(left, right, out):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
+def nonzero(values, start, kept):  # type: ignore[no-untyped-def]
+    """Write where up to TILE values from `start` on are not zero; return how many there are."""
+    count = 0
+    for place in range(start, min(start + TILE, len(values))):
+        kept[count] = place
+        count += values[place] != 0
+    return count
+
+
+@njit(inline="always")
 def _signed(g, difference):  # type: ignore[no-untyped-def]
     return g if difference > 0 else (-g if difference < 0 else f32(0))
 
@@ -55,10 +65,7 @@ def _backward(left, right, gradient, out):  # type: ignore[no-untyped-def]
     kept = np.empty(TILE, dtype=np.int64)  # rows of `right` that matter
     for start in range(0, len(right), TILE):
         for i in range(len(left)):
-            count = 0
-            for j in range(start, min(start + TILE, len(right))):
-                kept[count] = j
-                count += gradient[i, j] != 0
+            count = nonzero(gradient[i], start, kept)
             fours = count // 4 * 4
             for at in range(0, fours, 4):
                 j, u, v, w = kept[at], kept[at + 1], kept[at + 2], kept[at + 3]
@@ -82,7 +89,7 @@ class _Manhattan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
         ctx.save_for_backward(left, right)
-        a, b = _array(left), _array(right)
+        a, b = as_array(left), as_array(right)
         out = np.empty((len(a), len(b)), dtype=np.float32)
         in_threads(lambda rows, result: _forward(rows, b, result), a, out)
         return torch.from_numpy(out)
@@ -90,9 +97,9 @@ class _Manhattan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        left, right = map(_array, ctx.saved_tensors)
+        left, right = map(as_array, ctx.saved_tensors)
         by_left, by_right = ctx.needs_input_grad
-        g = _array(gradient)
+        g = as_array(gradient)
         return (
             _gradient(left, right, g) if by_left else None,
             _gradient(right, left, g.T) if by_right else None,
@@ -105,7 +112,8 @@ def _gradient(left: Float32s, right: Float32s, gradient: Float32s) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _array(tensor: Tensor) -> Float32s:
+def as_array(tensor: Tensor) -> Float32s:
+    """Return the numbers of a tensor, without its gradient."""
     array: Float32s = tensor.detach().contiguous().numpy()
     return array
 
