@@ -182,21 +182,22 @@ class Run:
         method: Method = "completed",
         use_index: bool = False,
         union: UnionForm = "DNF",
+        cache_bytes: int = CACHE_BYTES,
         say: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
         """Load the run to answer questions; the first time, fit the probabilities.
 
         `edges` says which edges of the graph count as known facts. By `method` answers come from
-        the completed graph, or are ranked by their distance from the embedded question: then
-        `use_index` searches by the index that `build_index` made, and `union` is the form of the
-        question's unions. Without validation edges there is nothing to fit probabilities on: the
-        answers are ranked by embedding, and come without. `say` is told what takes long.
+        the completed graph, of which `cache_bytes` are kept, or are ranked by their distance from
+        the embedded question: then `use_index` searches by the index that `build_index` made, and
+        `union` is the form of its unions. Without validation edges there is nothing to fit
+        probabilities on: answers are ranked by embedding, without. `say` is told what takes long.
         """
         check_choice("edges", edges, EDGES)
         check_choice("method", method, METHODS)
         check_choice("union", union, get_args(UnionForm))
         if method == "completed" and not use_index and len(self.graph.splits["valid"]):
-            completed = self.completed_graph(edges, say=say)
+            completed = self.completed_graph(edges, cache_bytes=cache_bytes, say=say)
             return Answerer(self.graph, ByCompletion(self.graph, completed), edges)
         # Looked up once: a training that still goes on may write a better model meanwhile.
         folder = self.model_folder

@@ -15,8 +15,7 @@ import torch
 
 from betae import parallel
 from betae.answering.answerer import Answerer, Asked
-from betae.answering.by_completion import ByCompletion
-from betae.answering.completed import CACHE_BYTES, CompletedGraph
+from betae.answering.completed import CACHE_BYTES
 from betae.answering.results import Answers, Method
 from betae.exact.direction import hint_of_direction
 from betae.graph.edges import Edges
@@ -63,12 +62,8 @@ class Questions:
         """Return the answerer of a method and edges, loaded once; for use in the thread."""
         key = method, edges
         if key not in self._answerers:
-            made = self.run.answerer(edges, method=method)
-            if isinstance(made.ranker, ByCompletion):
-                graph, probabilities = self.run.graph, made.ranker.completed.probabilities
-                cache_bytes = CACHE_BYTES // SHARES[edges]
-                made.ranker.completed = CompletedGraph(graph, probabilities, edges, cache_bytes)
-            self._answerers[key] = made
+            cache_bytes = CACHE_BYTES // SHARES[edges]
+            self._answerers[key] = self.run.answerer(edges, method=method, cache_bytes=cache_bytes)
         return self._answerers[key]
 
     def ask(self, asked: Asked, method: Method, edges: Edges) -> Future[dict[str, Any]]:
