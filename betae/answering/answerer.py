@@ -102,7 +102,7 @@ class Answerer:
         if has_negation(query):
             certain = refuted(self.graph, Not(query), self.edges)
         listed = _list(found, known, certain)
-        wanted = listed.wanted(asked.status, asked.threshold)[:k]
+        wanted = listed.wanted(k, asked.status, asked.threshold)
         by_all = known if self.edges == "all" else answers(self.graph, query, "all")
         return Answers(
             query=str(unresolve(query, self.graph)),
@@ -157,14 +157,14 @@ class _Listed:
         self.ids, self.probabilities = ids[order], probabilities[order]
         self.distances, self.ranks, self.statuses = distances[order], ranks[order], statuses[order]
 
-    def wanted(self, status: Status | None, threshold: float) -> list[int]:
-        """Return the places of the entities that are asked for."""
+    def wanted(self, k: int, status: Status | None, threshold: float) -> list[int]:
+        """Return the places of the first k entities that are asked for."""
         is_wanted = ~(self.probabilities < threshold)
         # By embedding, a calibrated probability of 0 still has a rank.
         is_wanted &= ~((self.probabilities == 0) & np.isnan(self.distances))
         if status is not None:
             is_wanted &= self.statuses == list(STATUSES).index(status)
-        places: list[int] = np.flatnonzero(is_wanted).tolist()
+        places: list[int] = np.flatnonzero(is_wanted)[:k].tolist()
         return places
 
 

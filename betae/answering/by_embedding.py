@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from betae.answering.calibration import Calibration
-from betae.answering.ranking import Found, ascending
+from betae.answering.ranking import Found, are_among, ascending
 from betae.answering.results import Method
 from betae.errors import UnsupportedQuery
 from betae.graph.edges import Ids
@@ -78,7 +78,7 @@ class ByEmbedding:
         if self.calibration is None:
             return found
         assert found.distances is not None
-        probabilities = self.calibration(found.distances, np.isin(found.ids, known))
+        probabilities = self.calibration(found.distances, are_among(found.ids, known))
         return replace(found, probabilities=probabilities)
 
     def _rank_all(self, embedded: Embedded) -> list[Found]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from betae.checks import check_positive
 from betae.models.base import QueryModel, normal_parameter
+from betae.models.products import inner_products
 from betae.queries.ast import Entity, Project, Query
 
 
@@ -88,7 +89,7 @@ class ComplEx(QueryModel):
 
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the score, negated."""
-        return -(sets @ table.T)
+        return inner_products(sets, table).neg_()
 
     def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
         """Return the score of every relation between heads and tails: (n, num_relations)."""

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from betae.models import special
+from betae.models.products import inner_products
 
 
 class _BetaFeatures(torch.autograd.Function):
@@ -98,8 +99,8 @@ def entity_table(params: Tensor) -> Tensor:
 def divergence(queries: Tensor, table: Tensor) -> Tensor:
     """Return Dist(v; q), (num_queries, num_entities): parameters against an entity table."""
     _, log_beta, _ = _beta_features(queries)
-    features, offset = torch.split(table, [queries.shape[1], 1], dim=1)
-    return torch.addmm(offset.T, queries, features.T).add_(log_beta.unsqueeze(-1))
+    with_one = torch.cat([queries, queries.new_ones(len(queries), 1)], dim=1)
+    return inner_products(with_one, table).add_(log_beta.unsqueeze(-1))
 
 
 def entropy(params: Tensor) -> Tensor:
