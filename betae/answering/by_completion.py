@@ -43,6 +43,7 @@ class ByCompletion:
 
         Queries of one structure are evaluated together, so they come in another order.
         """
+        self._make_first_rows(queries)
         for group in group_queries(queries):
             symbols, places = group.symbols.numpy().astype(np.int32), group.positions.tolist()
             at_once = queries_at_once(self.completed)
@@ -51,6 +52,18 @@ class ByCompletion:
                 work = evaluate(self.completed, group.structure, symbols[some])
                 for row, place in enumerate(places[some]):
                     yield place, self._found(work.of_query(row)).without(ruled_out[place])
+
+    def _make_first_rows(self, queries: Sequence[Query]) -> None:
+        """Make the rows of the entities that are named in one go, whatever the structures."""
+        pairs = {
+            (int(node.operand.name), int(node.relation))
+            for query in queries
+            for node in nodes(query)
+            if isinstance(node, Project) and isinstance(node.operand, Entity)
+        }
+        if pairs:
+            heads, relations = np.array(sorted(pairs)[: self.completed.capacity]).T
+            self.completed.rows(heads, relations)
 
     def _found(self, work: Evaluation) -> Found:
         """Return all entities for the one query that was evaluated."""

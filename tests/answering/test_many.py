@@ -58,6 +58,21 @@ def test_a_structure_is_evaluated_once(toy_graph, monkeypatch):
     assert sorted(sizes) == [1, 1, 2, 3]
 
 
+def test_rows_of_named_entities_are_made_in_one_go(toy_graph, monkeypatch):
+    answerer, sizes = guessing(toy_graph), []
+    probabilities = answerer.ranker.completed.probabilities
+    original = probabilities.rows
+
+    def rows(heads, *others):
+        sizes.append(len(heads))
+        return original(heads, *others)
+
+    monkeypatch.setattr(probabilities, "rows", rows)
+    answerer.answer_many([Asked(each.question) for each in QUESTIONS])
+    named = {"lives_in": 3 + 1, "parent": 2, "friend": 1}  # by bob, eve, cat, ~Oslo; ann, bob; bob
+    assert sizes[0] == sum(named.values())
+
+
 @pytest.mark.parametrize(("at_once", "sizes"), [(2**21, [7]), (30, [2, 2, 2, 1])])
 def test_a_batch_is_embedded_once(at_once, sizes, toy_graph, monkeypatch):
     batches = []
