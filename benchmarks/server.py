@@ -6,8 +6,9 @@
 Two servers of the run, one that answers questions together and one that takes them one by one. By
 turns, 1, 8 and 64 clients on loopback ask both the same questions, which are new each time: half of
 them of one hop, the others of two hops, with an intersection, or with a negation. The medians over
-the rounds are printed. `--soak` asks one server for so many seconds, without a pause and all kinds
-of things, and prints its memory.
+the rounds are printed. Before, each server is asked so many questions that its cache of rows is
+full, as that of a server in use is. `--soak` asks one server for so many seconds, without a pause
+and all kinds of things, and prints its memory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from betae.queries.structures import STRUCTURES, fill
 CLIENTS = (1, 8, 64)
 MIX = ("1p", "2p", "1p", "2i", "1p", "2in")
 MOST = 1_000  # questions of a measurement
+BEFORE = 3 * MOST  # asked first
 
 
 def questions_of(graph: KnowledgeGraph, number: int, seed: int = 0) -> list[str]:
@@ -89,14 +91,14 @@ async def measure(
 def load(arguments: argparse.Namespace, graph: KnowledgeGraph) -> None:
     """Compare the two servers."""
     rounds, method, source = arguments.rounds, arguments.method, (arguments.run, arguments.graph)
-    questions = questions_of(graph, MOST * (rounds * len(CLIENTS) + 1))
+    questions = questions_of(graph, BEFORE + MOST * rounds * len(CLIENTS))
+    warm, questions = questions[:BEFORE], questions[BEFORE:]
     pieces = iter([questions[i : i + MOST] for i in range(0, len(questions), MOST)])
     figures: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     with started(*source) as together, started(*source, at_once=1) as one_by_one:
         servers = {"together": together, "one by one": one_by_one}
-        warm = next(pieces)
         for server in servers.values():
-            asyncio.run(measure(server, iter(warm), method, 8, arguments.seconds))
+            asyncio.run(measure(server, iter(warm), method, 64, seconds=600))
         for number, clients in itertools.product(range(rounds), CLIENTS):
             piece = next(pieces)
             order = list(servers) if number % 2 else list(reversed(servers))

@@ -45,11 +45,11 @@ class Calibration:
     curves: tuple[Curve, ...]
 
     def at(self, distances: NDArray[np.float32], ranks: NDArray[np.int64]) -> Probabilities:
-        """Return the probability of being an answer at a distance and a rank (from 1)."""
-        probabilities, classes = np.zeros(len(ranks)), np.searchsorted(LAST_RANKS, ranks)
-        for number, (places, curve) in enumerate(self.curves):
-            chosen = classes == number
-            probabilities[chosen] = np.interp(distances[chosen], places, curve)
+        """Return the probability of being an answer at distances and ascending ranks from 1."""
+        probabilities = np.empty(len(ranks))
+        ends = [*np.searchsorted(ranks, LAST_RANKS, side="right"), len(ranks)]
+        for start, end, curve in zip([0, *ends], ends, self.curves, strict=False):
+            probabilities[start:end] = np.interp(distances[start:end], *curve)
         return np.minimum(probabilities, SUREST)
 
     def __call__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -58,8 +58,9 @@ class Names(Sequence[str]):
         def at(rank: int) -> bytes:
             return self._bytes(int(self.order[rank]))
 
-        first = bisect_left(range(len(self)), key, key=at)
-        last = bisect_right(range(len(self)), key, lo=first, key=at)
+        first = last = bisect_left(range(len(self)), key, key=at)
+        while last < len(self) and at(last) == key:
+            last += 1
         return sorted(self.order[first:last].tolist())
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

@@ -21,9 +21,11 @@ def resolve(query: Query, graph: KnowledgeGraph) -> Query:
 
     def to_ids(node: Query) -> Query:
         if isinstance(node, Entity) and node.name != PLACEHOLDER:
-            return Entity(entity_id(node.name, graph))
+            entity = entity_id(node.name, graph)
+            return node if entity is node.name else Entity(entity)
         if isinstance(node, Project) and node.relation != PLACEHOLDER:
-            return Project(node.operand, relation_id(node.relation, graph))
+            relation = relation_id(node.relation, graph)
+            return node if relation is node.relation else Project(node.operand, relation)
         return node
 
     return rebuild(query, to_ids)
