@@ -148,8 +148,9 @@ def told(seconds: float, num_read: int, store: Path) -> str:
     size = sum(part["bytes"] for part in manifest["parts"].values()) / 1e9
     return (
         f"{num_read:,} read, {manifest['entities']:,} entities, "
-        f"{manifest['edges']['train']:,} distinct edges, {size:.2f} GB: {seconds:.1f} s, "
-        f"peak {peak_memory():.2f} GiB resident, fingerprint {manifest['fingerprint'][:16]}"
+        f"{manifest['edges']['train']:,} distinct edges, {size:.2f} GB: {seconds:.1f} s "
+        f"({time.process_time():.1f} s of CPU), peak {peak_memory():.2f} GiB resident, "
+        f"fingerprint {manifest['fingerprint'][:16]}"
     )
 
 

@@ -43,13 +43,7 @@ class Engine:
 
     def __init__(self, folder: Path, memory: str):
         self.memory, limit = memory, int(SHARE * (parse_memory(memory) - OWN_MEMORY))
-        try:
-            import duckdb
-        except ImportError:
-            raise InvalidArgument(
-                "To ingest in bounded memory, install DuckDB: pip install 'betae[ingest]'"
-            ) from None
-        self._errors = duckdb
+        self._errors = duckdb = _import_duckdb()
         config: dict[str, Any] = {
             "memory_limit": f"{limit}B",
             "temp_directory": str(folder),
@@ -77,7 +71,8 @@ class Engine:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the few rows of a query."""
         with self._explaining():
-            return self._connection.execute(sql).fetchall()
+            found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+        return found
 
     def size(self, table: str) -> int:
         """Return the number of rows of a table."""
@@ -110,6 +105,21 @@ class Engine:
                     "--memory with a larger number."
                 ) from error
             raise EngineError(str(error).partition("\n")[0]) from error
+
+
+def _import_duckdb() -> Any:
+    """Import DuckDB so that what it frees goes back to the system.
+
+    Its allocator would keep the addresses, which count where the system limits a process.
+    """
+    os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "retain:false")  # it is read but once
+    try:
+        import duckdb
+    except ImportError:
+        raise InvalidArgument(
+            "To ingest in bounded memory, install DuckDB: pip install 'betae[ingest]'"
+        ) from None
+    return duckdb
 
 
 class EngineError(Exception):
