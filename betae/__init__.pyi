@@ -23,6 +23,7 @@ from .evaluation.results import Evaluation
 from .exact.answers import answers, answers_batch
 from .exact.select import Selection, select
 from .graph.graph import KnowledgeGraph
+from .graph.outofcore import ingest
 from .graph.triples import Triples, read_triples
 from .models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
 from .queries.ast import And, Entity, Not, Or, Project, Query
@@ -72,6 +73,7 @@ __all__ = [
     "answers",
     "answers_batch",
     "default_config",
+    "ingest",
     "open_queries",
     "parse",
     "parse_sparql",

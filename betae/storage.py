@@ -166,6 +166,39 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
             file.write(array.data)
 
 
+class ArrayWriter:
+    """Writes an array to a `.npy` file piece by piece, for arrays that are larger than memory.
+
+    The file is the same, to the bit, as the one that `write_arrays` makes of the whole array.
+    """
+
+    def __init__(self, folder: Path, name: str, dtype: type[np.generic], width: int | None = None):
+        self._file = (folder / f"{name}.npy").open("w+b")
+        self._dtype, self._width = np.dtype(dtype), width  # `width` columns, or one dimension
+        self._length = 0
+        self._write_header()
+
+    def _write_header(self) -> None:
+        shape = (self._length,) if self._width is None else (self._length, self._width)
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        # numpy leaves room in the header for a length of any number of digits.
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def write(self, piece: Array) -> None:
+        """Append a piece."""
+        self._file.write(np.ascontiguousarray(piece, dtype=self._dtype).data)
+        self._length += len(piece)
+
+    def __enter__(self) -> "ArrayWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.seek(0)
+            self._write_header()
+
+
 def write_manifest(folder: Path, kind: str, version: int, facts: Mapping[str, Any]) -> None:
     """Make a store of the files in `folder`: flush them, and write their sizes and checksums."""
     parts = {}

@@ -85,7 +85,7 @@ WRONG = [
     ("ingest a.tsv --out a.tsv/graph", "Cannot write a.tsv/graph"),
     ("ingest a.tsv --out ''", "already exists"),
     ("ingest a.tsv --out . --overwrite", "."),
-    ("ingest '' --out graph", "folder"),
+    ("ingest '' --out graph", "empty"),
     ("ingest a.tsv --out graph --verbose", "--verbose"),
     ("export ONE", "Missing argument 'file'"),
     ("export none out.csv", "none"),

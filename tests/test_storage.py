@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 from betae import KnowledgeGraph, StoreError, storage
-from betae.storage import check_writable, writing_file, writing_folder
+from betae.storage import (
+    ArrayWriter,
+    check_writable,
+    write_arrays,
+    writing_file,
+    writing_folder,
+)
 from tests.cli.test_cli import run
 from tests.manifests import edit_manifest
 
@@ -454,3 +460,22 @@ def test_a_store_may_be_moved(toy_store, toy_graph):
 
 def test_a_store_is_readable_by_others(toy_store):
     assert toy_store.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.int32).reshape(4, 3),
+        np.arange(100_000, dtype=np.int64),
+        np.empty((0, 3), dtype=np.int32),
+        np.frombuffer(b"text", dtype=np.uint8),
+    ],
+    ids=lambda array: f"{array.shape}",
+)
+def test_an_array_in_pieces_is_the_same_file(tmp_path, array):
+    write_arrays(tmp_path, {"whole": array})
+    width = array.shape[1] if array.ndim == 2 else None
+    with ArrayWriter(tmp_path, "pieces", array.dtype.type, width) as writer:
+        for piece in np.array_split(array, 3):
+            writer.write(piece)
+    assert (tmp_path / "pieces.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()

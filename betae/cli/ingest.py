@@ -15,13 +15,14 @@ from betae.errors import InvalidArgument
 if TYPE_CHECKING:
     from betae.graph.graph import KnowledgeGraph
     from betae.graph.remove import RemovalReport
-    from betae.graph.triples import Triples
+    from betae.graph.triples import ReadReport, Triples
 
 Sources = Annotated[
-    list[Path],
+    list[str],  # an address is no path
     typer.Argument(
         help="Files of triples (.tsv .txt .csv .parquet, RDF: .nt .ttl .nq .trig .n3 .rdf "
-        ".jsonld; also .gz), - for standard input, or one folder in the BetaE release layout.",
+        ".jsonld; also .gz), folders of such files, patterns, addresses (s3://, https://), - for "
+        "standard input, or one folder in the BetaE release layout.",
         metavar="SOURCE...",
     ),
 ]
@@ -49,6 +50,13 @@ Comment = Annotated[
 Format = Annotated[
     str | None, typer.Option(help="Format of the files, if their endings do not tell: csv, nt, ...")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Use at most so much memory (4GB): what does not fit goes to disk beside the graph. "
+        "For Parquet, TSV and CSV. The graph is the same."
+    ),
+]
 
 
 @app.command(
@@ -58,6 +66,7 @@ Format = Annotated[
     "  betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph\n\n"
     "  betae ingest FB15k-237-betae --out graph\n\n"
     "  betae ingest trips.csv --columns head=from,relation=mode,tail=to --out graph\n\n"
+    "  betae ingest 's3://bucket/triples/*.parquet' --memory 4GB --out graph\n\n"
     "  zcat facts.nt.gz | betae ingest - --format nt --out graph\n\n"
     "  betae ingest more-facts.tsv --append --out graph\n\n"
     "  betae ingest wrong-facts.tsv --remove --out graph"
@@ -76,6 +85,7 @@ def ingest(
     delimiter: Delimiter = None,
     comment: Comment = None,
     format: Format = None,
+    memory: Memory = None,
 ) -> None:
     """Turn files of triples into a graph folder, add them to one or remove them from one."""
     from betae.graph.columns import parse_columns
@@ -85,36 +95,64 @@ def ingest(
     if append or remove:
         has_split = (valid, test) != ("0", "0")
         _check_change(append, remove, overwrite or has_split, labels, sources)
+    if memory is not None:
+        _check_bounded(append or remove, labels, sources)
     before = KnowledgeGraph.open(target) if append or remove else None
     check_writable(target, overwrite or append or remove)
     with err.status("Reading") as status:
-        triples = _read(
-            sources,
-            labels,
-            valid=_file_or_fraction(valid),
-            test=_file_or_fraction(test),
-            seed=seed,
-            columns=None if columns is None else parse_columns(columns),
-            delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
-            comment=comment,
-            format=format,
-            say=lambda text: status.update(escape(text)),
-        )
-        status.update("Sorting the adjacency")
-        graph, told = _make(triples, before, remove)
-        status.update("Writing the graph")
-        graph.save(target, overwrite or append or remove)
-    _show_reading(triples, graph)
+        options: dict[str, Any] = {
+            "valid": _file_or_fraction(valid),
+            "test": _file_or_fraction(test),
+            "seed": seed,
+            "columns": None if columns is None else parse_columns(columns),
+            "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
+            "comment": comment,
+            "format": format,
+            "say": lambda text: status.update(escape(text)),
+        }
+        if memory is not None:
+            report, told = _ingest_bounded(sources, target, memory, overwrite, options)
+        else:
+            triples = _read(sources, labels, **options)
+            status.update("Sorting the adjacency")
+            graph, told = _make(triples, before, remove)
+            status.update("Writing the graph")
+            graph.save(target, overwrite or append or remove)
+            report = _with_unused_labels(triples, graph)
+            told.append(repr(graph))
+    _show_reading(report)
     for line in told:
         say(line)
-    say(f"{graph!r}\nwritten to {target}")
+    say(f"written to {target}")
+
+
+def _ingest_bounded(
+    sources: list[str], target: Path, memory: str, overwrite: bool, options: dict[str, Any]
+) -> tuple[ReadReport, list[str]]:
+    """Make the graph in bounded memory; return what happened, and what to say of the graph."""
+    from betae.graph.graph import FORMAT_VERSION, in_words
+    from betae.graph.outofcore import ingest as ingest_files
+    from betae.storage import read_manifest
+
+    report = ingest_files(*sources, out=target, memory=memory, overwrite=overwrite, **options)
+    return report, [in_words(read_manifest(target, "graph", FORMAT_VERSION))]
+
+
+def _check_bounded(is_change: bool, labels: Path | None, sources: list[str]) -> None:
+    """Raise if what was asked for is not done in bounded memory."""
+    from betae.datasets.release import is_release
+
+    if is_change or labels is not None:
+        raise InvalidArgument("--memory makes a new graph: no --append, --remove or --labels.")
+    if any(is_release(Path(source)) for source in sources):
+        raise InvalidArgument("A folder in the BetaE release layout is read without --memory.")
 
 
 def _check_change(
-    append: bool, remove: bool, is_whole_graph: bool, labels: Path | None, sources: list[Path]
+    append: bool, remove: bool, is_whole_graph: bool, labels: Path | None, sources: list[str]
 ) -> None:
     """Raise if what was asked for does not go with changing a graph."""
-    if is_whole_graph or any(map(Path.is_dir, sources)):
+    if is_whole_graph or any(Path(source).is_dir() for source in sources):
         raise InvalidArgument(
             f"--{'append adds files of training' if append else 'remove removes files of'} edges: "
             "no folder, --valid, --test or --overwrite."
@@ -140,28 +178,31 @@ def _make(
     return graph, _told_of_growth(graph, before)
 
 
-def _read(sources: list[Path], labels: Path | None, **options: Any) -> Triples:
+def _read(sources: list[str], labels: Path | None, **options: Any) -> Triples:
     """Read one folder of a release, or files of triples."""
     from betae.datasets.release import is_release, read_release
     from betae.graph.triples import read_triples
 
-    if len(sources) > 1 or not sources[0].is_dir():
-        return read_triples(*sources, labels=labels, **options)
-    if not is_release(sources[0]):
-        raise InvalidArgument(
-            f"{sources[0]} is a folder without id2ent.pkl. Name the files of triples."
-        )
-    return read_release(sources[0], labels)
+    if any(is_release(Path(source)) for source in sources):
+        if len(sources) > 1:
+            raise InvalidArgument("A folder in the BetaE release layout is read alone.")
+        return read_release(Path(sources[0]), labels)
+    return read_triples(*sources, labels=labels, **options)
 
 
-def _show_reading(triples: Triples, graph: KnowledgeGraph) -> None:
+def _with_unused_labels(triples: Triples, graph: KnowledgeGraph) -> ReadReport:
+    """Return the report; a label may be of a name that was there before."""
+    if triples.labels:
+        unused = triples.labels.keys() - {*graph.entities, *graph.relations}
+        triples.report.labels_unused = len(unused)
+    return triples.report
+
+
+def _show_reading(report: ReadReport) -> None:
     """Say what was read, what was taken for a header, and what was skipped or dropped."""
     from betae.graph.names import printable
 
-    if triples.labels:  # a label may be of a name that was there before
-        unused = triples.labels.keys() - {*graph.entities, *graph.relations}
-        triples.report.labels_unused = len(unused)
-    counts = asdict(triples.report)
+    counts = asdict(report)
     for file, cells in counts.pop("headers").items():
         say(printable(f"{file} has a header: {', '.join(cells)}"))
     for file, cells in counts.pop("doubtful_rows").items():
@@ -194,11 +235,11 @@ def _told_of_removal(report: RemovalReport) -> list[str]:
     return [*told, *report.unknown]
 
 
-def _file_or_fraction(text: str) -> Path | float:
+def _file_or_fraction(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        return Path(text)
+        return text
 
 
 @app.command(

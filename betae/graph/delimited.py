@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -81,42 +81,95 @@ class _Dialect:
 
 def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -> Rows:
     """Read the columns of `schema`; triples may have a header, and other columns beside."""
-    dialect, columns = _Dialect(source, reading), tuple(schema)
-    layout = _layout(source, dialect, columns, reading)
-    cells = [f"column_{place + 1}" for place in range(layout.width)]
-    names = {cells[place]: column for place, column in zip(layout.places, columns, strict=True)}
-    types = {cell: schema[names[cell]] if cell in names else pl.String() for cell in cells}
-    if dialect.is_quoted:  # categories would be read up to a quote that closes too early
-        types = dict.fromkeys(cells, pl.String())
-    try:
+    file = _File(source, schema, reading)
+    layout = file.layout
+    with file.explaining():
         frame = pl.read_csv(
             source.whole(),
-            separator=dialect.separator,
-            quote_char='"' if dialect.is_quoted else None,
-            schema=types,
-            columns=list(names) if len(names) < layout.width else None,
-            has_header=False,
-            skip_lines=layout.skip,
-            comment_prefix=dialect.comment,
-            glob=False,
+            columns=list(file.names) if len(file.names) < layout.width else None,
+            **file.options,
         )
-    except (pl.exceptions.PolarsError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        fault = _explain(source, dialect, columns, layout)
-        raise fault or TripleError(str(error).splitlines()[0], source.path) from error
-    frame = frame.rename(names).select(columns).cast(dict(schema))
     if not len(frame):
         raise TripleError(EMPTY, source.path)
-    comments = _count_comments(source, dialect) if dialect.comment else 0
-    has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
-    gaps = frame.filter(has_gap).cast(pl.String)
-    if not len(gaps):
-        return Rows(frame, layout.header, layout.doubtful, layout.blank, comments)
-    blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
-    if not gaps.select(blank.all()).item():
-        fault = _explain(source, dialect, columns, layout)
-        raise fault or TripleError("a name is empty.", source.path)
-    blank_lines = layout.blank + len(gaps)
-    return Rows(frame.filter(~has_gap), layout.header, layout.doubtful, blank_lines, comments)
+    frame, blank_lines = file.without_blank_lines(frame)
+    return Rows(
+        frame, layout.header, layout.doubtful, layout.blank + blank_lines, file.count_comments()
+    )
+
+
+def scan_delimited(
+    source: Source, schema: Schema, reading: Reading = DEFAULT, rows_at_once: int = 2**20
+) -> Iterator[Rows]:
+    """Read as `read_delimited` does, in pieces that tell each what it skipped; no file is unzipped.
+
+    What is known of the file as a whole comes with the first piece.
+    """
+    file = _File(source, schema, reading)
+    layout, comments = file.layout, file.count_comments()
+    skipped = Rows(pl.DataFrame(), layout.header, layout.doubtful, layout.blank, comments)
+    num_rows = 0
+    with file.explaining():
+        scanned = pl.scan_csv(source.place, **file.options).select(list(file.names))
+        for frame in scanned.collect_batches(chunk_size=rows_at_once):
+            num_rows += len(frame)
+            frame, blank_lines = file.without_blank_lines(frame)
+            yield replace(skipped, frame=frame, blank_lines=skipped.blank_lines + blank_lines)
+            skipped = Rows(pl.DataFrame(), None, None, 0, 0)
+    if not num_rows:
+        raise TripleError(EMPTY, source.path)
+
+
+class _File:
+    """A file, its layout, and how polars reads it."""
+
+    def __init__(self, source: Source, schema: Schema, reading: Reading):
+        self.source, self.schema = source, schema
+        self.dialect = _Dialect(source, reading)
+        self.layout = _layout(source, self.dialect, tuple(schema), reading)
+        cells = [f"column_{place + 1}" for place in range(self.layout.width)]
+        self.names = {  # of the cells that are asked for -> of their columns
+            cells[place]: column for place, column in zip(self.layout.places, schema, strict=True)
+        }
+        types = {
+            cell: schema[self.names[cell]] if cell in self.names else pl.String() for cell in cells
+        }
+        if self.dialect.is_quoted:  # categories would be read up to a quote that closes too early
+            types = dict.fromkeys(cells, pl.String())
+        self.options: dict[str, Any] = {
+            "separator": self.dialect.separator,
+            "quote_char": '"' if self.dialect.is_quoted else None,
+            "schema": types,
+            "has_header": False,
+            "skip_lines": self.layout.skip,
+            "comment_prefix": self.dialect.comment,
+            "glob": False,
+        }
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Find the line that polars could not read."""
+        try:
+            yield
+        except (pl.exceptions.PolarsError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            fault = _explain(self.source, self.dialect, tuple(self.schema), self.layout)
+            raise fault or TripleError(str(error).splitlines()[0], self.source.path) from error
+
+    def without_blank_lines(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """Return the columns asked for, and how many lines were blank; raise for an empty name."""
+        frame = frame.rename(self.names).select(list(self.schema)).cast(dict(self.schema))
+        has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
+        gaps = frame.filter(has_gap).cast(pl.String)
+        if not len(gaps):
+            return frame, 0
+        blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
+        if not gaps.select(blank.all()).item():
+            fault = _explain(self.source, self.dialect, tuple(self.schema), self.layout)
+            raise fault or TripleError("a name is empty.", self.source.path)
+        return frame.filter(~has_gap), len(gaps)
+
+    def count_comments(self) -> int:
+        """Count the lines that are comments."""
+        return _count_comments(self.source, self.dialect) if self.dialect.comment else 0
 
 
 def _layout(

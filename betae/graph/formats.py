@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import polars as pl
 
 from betae.errors import TripleError
 from betae.graph.delimited import SEPARATORS, Schema, read_delimited
+from betae.graph.files import is_address, open_source
 from betae.graph.frames import IN_MEMORY, as_frame, rdflib_source, triples_of_frame
 from betae.graph.labels import ALTERNATIVE, Label
 from betae.graph.rdf import STRINGS, RdfContent, rdf_format, read_rdf, write_rdf
@@ -51,12 +53,16 @@ def read_table(
     blank_node_prefix: str = "",
     reading: Reading = DEFAULT,
 ) -> Table:
-    """Read a file, standard input (`-`) or a table in memory.
+    """Read a file, that at an address, standard input (`-`) or a table in memory.
 
     The ending of a file's name gives its format (`.gz` may follow). `schema` gives the types of
     head, relation and tail: strings, or categories of strings, which a large file fills faster and
     in less memory.
     """
+    if isinstance(source, str | Path) and is_address(source):
+        with tempfile.TemporaryDirectory() as folder:
+            fetched = open_source(source, reading, Path(folder))
+            return _read_file(fetched, schema, blank_node_prefix, reading)
     if isinstance(source, str | Path):
         return _read_file(Source.of(Path(source), reading), schema, blank_node_prefix, reading)
     if found := rdflib_source(source):

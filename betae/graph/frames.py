@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +20,35 @@ if TYPE_CHECKING:
 IN_MEMORY = Path("the triples")  # as messages name them
 
 
-def triples_of_frame(
-    frame: pl.DataFrame, name: Path, reading: Reading = DEFAULT
-) -> tuple[pl.DataFrame, tuple[str, ...] | None]:
-    """Return head, relation and tail of a frame as strings, and the names they were found by."""
-    found = None
+def find_triples(
+    columns: Sequence[str], name: Path | str, reading: Reading = DEFAULT
+) -> tuple[tuple[int, int, int], tuple[str, ...] | None]:
+    """Return where head, relation and tail stand, and the names they were found by."""
     if reading.columns is not None:
         try:
-            places = places_of(reading.columns, frame.columns)
+            return places_of(reading.columns, columns), None
         except InvalidArgument as error:
             raise TripleError(str(error), name) from error
-    elif found := find_columns(frame.columns):
-        places = found
-    elif frame.width == len(COLUMNS):
-        places = (0, 1, 2)
-    else:
-        there = printable(", ".join(frame.columns))
-        raise TripleError(
-            f"its columns are {there}; {', '.join(COLUMNS)} expected. "
-            "Say which they are: --columns head=...,relation=...,tail=...",
-            name,
-        )
-    header = tuple(frame.columns) if found and found != (0, 1, 2) else None
+    if found := find_columns(columns):
+        return found, tuple(columns) if found != (0, 1, 2) else None
+    if len(columns) == len(COLUMNS):
+        return (0, 1, 2), None
+    there = printable(", ".join(columns))
+    raise TripleError(
+        f"its columns are {there}; {', '.join(COLUMNS)} expected. "
+        "Say which they are: --columns head=...,relation=...,tail=...",
+        name,
+    )
+
+
+def triples_of_frame(
+    frame: pl.DataFrame, name: Path | str, reading: Reading = DEFAULT, first_row: int = 0
+) -> tuple[pl.DataFrame, tuple[str, ...] | None]:
+    """Return head, relation and tail of a frame as strings, and the names they were found by.
+
+    An error names the row, counted from that of the first one.
+    """
+    places, header = find_triples(frame.columns, name, reading)
     frame = frame.select(
         _names_of(frame.to_series(place), name).alias(column)
         for column, place in zip(COLUMNS, places, strict=True)
@@ -52,11 +59,11 @@ def triples_of_frame(
         pl.any_horizontal(pl.col(COLUMNS).is_null() | (pl.col(COLUMNS) == ""))
     )
     if len(empty):
-        raise TripleError("a name is empty.", name, empty["row"][0] + 1, unit="row")
+        raise TripleError("a name is empty.", name, first_row + empty["row"][0] + 1, unit="row")
     return frame, header
 
 
-def _names_of(column: pl.Series, file: Path) -> pl.Series:
+def _names_of(column: pl.Series, file: Path | str) -> pl.Series:
     """Return the names in a column as strings; what is not a number is missing."""
     if column.dtype.is_float():
         column = column.fill_nan(None)

@@ -125,11 +125,7 @@ class KnowledgeGraph:
         raise StoreError("The graph has no training edges.")
 
     def __repr__(self) -> str:
-        edges = " + ".join(f"{len(self.splits[split]):,} {split}" for split in SPLITS)
-        return (
-            f"KnowledgeGraph({self.num_entities:,} entities, {len(self.relations):,} relations, "
-            f"{edges} edges)"
-        )
+        return in_words(self._counts())
 
     # ---- names ----------------------------------------------------------------------------
 
@@ -338,3 +334,10 @@ class KnowledgeGraph:
             "relations": len(self.relations),
             "edges": {split: len(self.splits[split]) for split in SPLITS},
         }
+
+
+def in_words(counts: Mapping[str, Any]) -> str:
+    """Say how large a graph is, by the counts in its manifest."""
+    edges = " + ".join(f"{counts['edges'][split]:,} {split}" for split in SPLITS)
+    names = f"{counts['entities']:,} entities, {counts['relations']:,} relations"
+    return f"KnowledgeGraph({names}, {edges} edges)"

@@ -57,10 +57,11 @@ DEFAULT = Reading()
 class Source:
     """One file, or what standard input or a pipe held."""
 
-    path: Path  # as messages name it
+    path: Path | str  # as messages name it
     suffix: str  # of the format: ".tsv", ".nt", ...
     content: bytes | None = None  # unzipped, of what can be read only once
     is_zipped: bool = False
+    copy: Path | None = None  # of what had to be fetched or unzipped first
 
     @classmethod
     def of(cls, path: Path, reading: Reading = DEFAULT) -> Source:
@@ -91,16 +92,21 @@ class Source:
         _refuse_utf_16(content[:64], name)
         return cls(name, suffix or _guess(content, name, reading.delimiter), content)
 
+    @property
+    def place(self) -> Path:
+        """The file to read."""
+        return Path(self.path) if self.copy is None else self.copy
+
     def open(self) -> IO[bytes]:
         """Open it for reading, unzipped."""
         if self.content is not None:
             return io.BytesIO(self.content)
-        return gzip.open(self.path) if self.is_zipped else self.path.open("rb")  # type: ignore[return-value]
+        return gzip.open(self.place) if self.is_zipped else self.place.open("rb")  # type: ignore[return-value]
 
     def whole(self) -> Path | io.BytesIO:
         """Return what polars reads: the file, or its unzipped content."""
         if self.content is None and not self.is_zipped:
-            return self.path
+            return self.place
         with self.open() as file:
             return io.BytesIO(file.read())
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from betae.errors import InvalidArgument
 from betae.graph.columns import COLUMNS, Columns
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
+from betae.graph.files import find_files
 from betae.graph.formats import Table, read_labels, read_table
 from betae.graph.frames import IN_MEMORY
 from betae.graph.labels import Label, in_order
@@ -71,24 +72,15 @@ def read_triples(
 ) -> Triples:
     """Read triples from files; `valid` and `test` are files too, or fractions to split off.
 
-    A source is a file, `-` for standard input, or in memory: a list of (head, relation, tail), a
-    polars or pandas frame, a NumPy array (n, 3), an rdflib graph. A fraction is sampled (by `seed`)
-    from the triples of `sources`; every entity and relation keeps an edge in train. `labels` is a
-    two-column file of name and label, and wins over the labels of RDF files. `columns`,
-    `delimiter`, `comment` and `format` are those of `Reading`. `say` is called with what is being
-    done, for a person who waits.
+    A source is a file, a folder of files, a pattern such as `parts/*.parquet`, an address such as
+    `s3://bucket/facts.parquet`, `-` for standard input, or in memory: a list of (head, relation,
+    tail), a polars or pandas frame, a NumPy array (n, 3), an rdflib graph. A fraction is sampled
+    (by `seed`) from the triples of `sources`; every entity and relation keeps an edge in train.
+    `labels` is a two-column file of name and label, and wins over the labels of RDF files.
+    `columns`, `delimiter`, `comment` and `format` are those of `Reading`. `say` is called with what
+    is being done, for a person who waits.
     """
-    fractions = [given if _is_fraction(given) else 0.0 for given in (valid, test)]
-    if not (min(fractions) >= 0 and sum(fractions) < 1):
-        raise InvalidArgument(
-            "The fractions of valid and test must be at least 0 and below 1 together, "
-            f"not {valid} and {test}."
-        )
-    if seed < 0:
-        raise InvalidArgument(f"The seed must be at least 0, not {seed}.")
-    everything: list[tuple[Split, Any]] = [("train", source) for source in sources]
-    everything += [("valid", valid)] if not _is_fraction(valid) else []
-    everything += [("test", test)] if not _is_fraction(test) else []
+    everything, fractions = sources_and_fractions(sources, valid, test, seed)
     read = _read_sources(everything, Reading(columns, delimiter, comment, format), say)
     if labels is not None:
         for name, given in read_labels(Path(labels), comment).items():
@@ -117,6 +109,26 @@ def read_triples(
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
     report.labels_unused = len(read.labels.keys() - {*entities, *relations}) if read.labels else 0
     return _with_labels(Triples(entities, relations, splits, report=report), read)
+
+
+def sources_and_fractions(
+    sources: Sequence[Any], valid: FileOrFraction, test: FileOrFraction, seed: int
+) -> tuple[list[tuple[Split, Any]], list[float]]:
+    """Return what to read for which split, and the fractions to split off for valid and test."""
+    fractions = [given if _is_fraction(given) else 0.0 for given in (valid, test)]
+    if not (min(fractions) >= 0 and sum(fractions) < 1):
+        raise InvalidArgument(
+            "The fractions of valid and test must be at least 0 and below 1 together, "
+            f"not {valid} and {test}."
+        )
+    if seed < 0:
+        raise InvalidArgument(f"The seed must be at least 0, not {seed}.")
+    everything: list[tuple[Split, Any]] = [("train", source) for source in sources]
+    everything += [("valid", valid)] if not _is_fraction(valid) else []
+    everything += [("test", test)] if not _is_fraction(test) else []
+    if not sources:
+        raise InvalidArgument("There is nothing to read: name at least one file of triples.")
+    return everything, fractions
 
 
 def _is_fraction(given: FileOrFraction) -> bool:
@@ -153,8 +165,6 @@ class _Read:
 def _read_sources(
     everything: Sequence[tuple[Split, Any]], reading: Reading, say: Callable[[str], None]
 ) -> _Read:
-    if not any(split == "train" for split, _ in everything):
-        raise InvalidArgument("There is nothing to read: name at least one file of triples.")
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
     entity, relation = (pl.Categorical(each) for each in categories.values())
     schema = {"head": entity, "relation": relation, "tail": entity}
@@ -162,12 +172,13 @@ def _read_sources(
         split: [pl.DataFrame(schema=schema)] for split in SPLITS
     }
     read = _Read()
-    for number, (split, source) in enumerate(everything):
+    files = [(split, file) for split, source in everything for file in _files_of(source)]
+    for number, (split, source) in enumerate(files):
         shown = str(source) if isinstance(source, str | Path) else str(IN_MEMORY)
         shown = "standard input" if shown == STANDARD_INPUT else shown
         say(f"Reading {shown}")
         # Blank nodes of different files are different, though they may be written alike.
-        prefix = f"{number}." if len(everything) > 1 else ""
+        prefix = f"{number}." if len(files) > 1 else ""
         table = read_table(source, schema, prefix, reading)
         frames[split].append(table.triples)
         read.add(shown, table)
@@ -176,6 +187,10 @@ def _read_sources(
         read.codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
     read.names = {kind: each.to_series() for kind, each in categories.items()}
     return read
+
+
+def _files_of(source: Any) -> list[Any]:
+    return find_files(source) if isinstance(source, str | Path) else [source]
 
 
 def _with_labels(triples: Triples, read: _Read) -> Triples:
@@ -237,10 +252,7 @@ def split_triples(
         first_mention[column[::-1]] = np.arange(len(column))[::-1] // 2  # the last writer wins
         keep[first_mention[first_mention >= 0]] = True
     free = np.flatnonzero(~keep)
-    num_valid, num_test = round(valid * len(triples)), round(test * len(triples))
-    if num_valid + num_test > len(free):  # too few: share them in the same proportion
-        num_valid = round(len(free) * valid / (valid + test))
-        num_test = len(free) - num_valid
+    num_valid, num_test = num_held_out(valid, test, len(triples), len(free))
     held_out_valid, held_out_test = free[:num_valid], free[num_valid : num_valid + num_test]
     rest = np.ones(len(triples), dtype=bool)
     rest[held_out_valid] = rest[held_out_test] = False
@@ -253,3 +265,12 @@ def split_triples(
         in_order(shuffled[held_out_valid]),
         in_order(shuffled[held_out_test]),
     )
+
+
+def num_held_out(valid: float, test: float, num_triples: int, num_free: int) -> tuple[int, int]:
+    """Return how many triples to hold out for valid and test if `num_free` may be."""
+    num_valid, num_test = round(valid * num_triples), round(test * num_triples)
+    if num_valid + num_test > num_free:  # too few: share them in the same proportion
+        num_valid = round(num_free * valid / (valid + test))
+        num_test = num_free - num_valid
+    return num_valid, num_test

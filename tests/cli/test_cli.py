@@ -208,7 +208,7 @@ def test_an_error_in_a_process_exits_with_2(tmp_path):
         (["ingest", "facts.tsv", "--valid", "nan", "--out", "graph"], "fractions"),
         (["ingest", "facts.tsv", "--valid", "no.tsv", "--out", "graph"], "no such file"),
         (["ingest", "no.tsv", "--out", "graph"], "no such file"),
-        (["ingest", ".", "--out", "graph"], "without id2ent.pkl"),
+        (["ingest", "STORE", "--out", "graph"], "the folder has no files of triples"),
         (["ingest", "facts.tsv"], "--out"),
         (["ingest", "[bold].tsv", "--out", "graph"], "[bold].tsv"),
         (["info", "odd[/name]"], "odd[/name]"),

@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer.testing
 
-from betae import KnowledgeGraph, cli, read_triples
+from betae import InvalidArgument, KnowledgeGraph, cli, read_triples
 from tests.cli.test_cli import flat, run
 
 
@@ -175,3 +175,55 @@ def test_rdf_keeps_labels_and_blank_nodes(write, tmp_path, name):
     if "ttl" in name:
         assert after.prefixes == before.prefixes
         assert before.prefixes["schema"] == "https://schema.org/"
+
+
+# ---- in bounded memory --------------------------------------------------------------------------
+
+
+def test_bounded_memory_gives_the_same_graph_and_says_the_same(toy_folder, tmp_path):
+    held_out = ["--valid", toy_folder / "valid.tsv", "--test", toy_folder / "test.tsv"]
+    sources = [toy_folder / "train.tsv", toy_folder / "train.tsv", *held_out]
+    told = ingest(*sources, "--out", tmp_path / "one")
+    bounded = ingest(*sources, "--memory", "1GB", "--out", tmp_path / "two")
+    assert "14 duplicates" in told
+    assert bounded == told.replace(str(tmp_path / "one"), str(tmp_path / "two"))
+    for path in (tmp_path / "one").iterdir():
+        assert (tmp_path / "two" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_folder_of_files_is_read_with_and_without_bounded_memory(write, tmp_path):
+    (tmp_path / "parts").mkdir()
+    write("parts/1.tsv", "a\tr\tb\n")
+    write("parts/2.csv", "b,r,c\n")
+    for number, options in enumerate([[], ["--memory", "1GB"]]):
+        ingest(tmp_path / "parts", *options, "--out", tmp_path / f"{number}")
+        assert edges(tmp_path / f"{number}") == [("a", "r", "b"), ("b", "r", "c")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--memory", "lots"], "write it as 4GB"),
+        (["--memory", "1MB"], "at least 512MB"),
+        (["--memory", "1GB", "--append"], "no --append, --remove or --labels"),
+        (["--memory", "1GB", "--labels", "facts.tsv"], "no --append, --remove or --labels"),
+    ],
+    ids=str,
+)
+def test_what_bounded_memory_does_not_do_is_refused(write, toy_store, options, words):
+    facts = write("facts.tsv", "a\tr\tb\n")
+    before = {path: path.read_bytes() for path in toy_store.iterdir()}
+    extra = [] if "--append" in options else ["--overwrite"]
+    result = run("ingest", facts, *options, *extra, "--out", toy_store)
+    assert isinstance(result.exception, InvalidArgument)
+    assert words in str(result.exception)
+    assert {path: path.read_bytes() for path in toy_store.iterdir()} == before
+
+
+@pytest.mark.parametrize("options", [["--memory", "1GB"], ["facts.tsv"]], ids=str)
+def test_a_release_is_read_alone_and_in_memory(write, tmp_path, options):
+    (tmp_path / "release").mkdir()
+    write("release/id2ent.pkl", b"")
+    result = run("ingest", tmp_path / "release", *options, "--out", tmp_path / "graph")
+    assert isinstance(result.exception, InvalidArgument)
+    assert "BetaE release" in str(result.exception)
