@@ -185,7 +185,7 @@ def _connect(ray: Any, address: str) -> None:
         _check_listens(address)
     try:
         ray.init(address, **options, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         what = str(error).splitlines()[0]
         raise ClusterError(f"The Ray cluster {address} cannot be joined: {what}") from error
 
