@@ -126,10 +126,13 @@ def check_writable(target: Path, overwrite: bool = False) -> None:
 
 def check_place(target: Path) -> None:
     """Raise StoreError now, before any work, if nothing can be written where `target` shall be."""
-    with explaining_disk_errors(target):
-        place = next(folder for folder in target.absolute().parents if folder.exists())
-        with tempfile.TemporaryFile(dir=place):
-            pass
+    with explaining_disk_errors(target), tempfile.TemporaryFile(dir=existing_folder(target)):
+        pass
+
+
+def existing_folder(target: Path) -> Path:
+    """Return the nearest folder above `target` that is there."""
+    return next(folder for folder in target.absolute().parents if folder.exists())
 
 
 def check_file(target: Path) -> None:

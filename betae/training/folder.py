@@ -24,6 +24,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from betae.errors import InvalidArgument, StoreError
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -66,7 +68,7 @@ class RunFolder:
 
     def check_same_config(self, config: TrainConfig) -> None:
         """Raise if a run is about to be resumed with a config that is not its own."""
-        before, now = self.read_config().to_json(), config.to_json()
+        before, now = _what_it_learns(self.read_config()), _what_it_learns(config)
         changed = [key for key in now if before[key] != now[key]]
         if changed:
             raise InvalidArgument(
@@ -159,14 +161,16 @@ class RunFolder:
             save_checkpoint(target, checkpoint, graph_fingerprint)
         self._keep_newest("checkpoint")
 
-    def load_checkpoint(self, model: QueryModel, graph_fingerprint: str) -> Checkpoint | None:
-        """Put the newest checkpoint's weights into `model` and return it, if there is one."""
+    def load_checkpoint(
+        self, model: QueryModel, graph_fingerprint: str, moments: dict[str, Tensor] | None = None
+    ) -> Checkpoint | None:
+        """Put the newest checkpoint into `model` and `moments` and return it, if there is one."""
         folder = self.newest("checkpoint")
         if folder is None:
             return None
         if read_manifest(folder, "model", FORMAT_VERSION)["graph"] != graph_fingerprint:
             raise InvalidArgument(f"{self.path} was trained on another graph.")
-        return load_checkpoint(folder, model)
+        return load_checkpoint(folder, model, moments or {})
 
     def save_best(self, model: QueryModel, step: int, graph_fingerprint: str) -> None:
         """Write `best-STEP`, then delete the older ones."""
@@ -196,3 +200,12 @@ class RunFolder:
     def _keep_newest(self, kind: str) -> None:
         for folder in sorted(self.path.glob(f"{kind}-[0-9]*"))[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _what_it_learns(config: TrainConfig) -> dict[str, Any]:
+    """Return a config without what may change on the way: where the table is."""
+    values = config.to_json()
+    for part in (values, values["predictor"]):
+        if part is not None:
+            del part["table"]
+    return values

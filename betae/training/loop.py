@@ -66,7 +66,7 @@ def fit(
         check_positive("minutes", minutes)
     with interruptible() as is_interrupted, parallel.joined(RESUME):
         _check_folder(run.path, resume)
-        learner = make_learner(graph, config)
+        learner = make_learner(graph, config, run.path)
         if earlier is not None:
             start_from(earlier, learner, graph)
         streams = open_streams(graph, queries, config)
@@ -198,7 +198,10 @@ class _Journal:
         """Write everything that is needed to resume."""
         self._check_finite()
         if self.is_writer:
-            checkpoint = Checkpoint(self.learner.model, self.learner.state(), self.progress)
+            learner = self.learner
+            checkpoint = Checkpoint(
+                learner.model, learner.state(), self.progress, learner.optimizer.moments()
+            )
             self.run.save_checkpoint(checkpoint, self.graph_fingerprint)
 
     def check_loss(self, loss: float) -> None:
@@ -231,7 +234,8 @@ def _resume(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> Progress
     """Take up the run that is in the folder; one without a checkpoint begins anew."""
     if run.path.exists() and any(run.path.iterdir()):
         run.check_same_config(learner.config)
-    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint)
+    moments = learner.optimizer.moments()
+    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint, moments)
     if checkpoint is None:
         return Progress()
     learner.restore(checkpoint.tensors)

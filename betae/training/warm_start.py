@@ -15,7 +15,8 @@ from torch import Tensor
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.store import FORMAT_VERSION, config_to_json, load_model, read_tensors
+from betae.models.store import FORMAT_VERSION, config_to_json, load_model
+from betae.models.tensors import read_tensors
 from betae.storage import read_manifest
 from betae.training.checkpoint import STATE
 from betae.training.config import TrainConfig
