@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from betae.errors import UnsupportedQuery
-from betae.models.rows import Fill, Rows, all_rows
+from betae.models.rows import Fill, Gathered, Rows, all_rows
 from betae.queries.ast import Query
 from betae.queries.structures import has_negation
 
@@ -33,6 +33,7 @@ class QueryModel(nn.Module, ABC):
     has_complement = False  # whether `negate` is defined
     entities: nn.Parameter  # (rows.number, any): a learned row for every entity of `rows`
     rows: Rows  # all, but in training by several processes
+    gathered: Gathered | None = None  # where `look_up` finds rows that others hold
     metric: ClassVar[Literal["inner product", "L1"]]  # of the search vectors
     has_sparse_gradient = False  # of `entities`: training sets it, since a step touches few rows
     advice = "BetaE can: train a model with name = 'betae'."  # to who asks for what it cannot do
@@ -44,6 +45,8 @@ class QueryModel(nn.Module, ABC):
 
     def look_up(self, ids: Tensor) -> Tensor:
         """Return the learned rows of entities: (n,) -> (n, any)."""
+        if self.gathered is not None:
+            return self.gathered.look_up(ids)
         return nn.functional.embedding(ids, self.entities, sparse=self.has_sparse_gradient)
 
     def can(self, query: Query) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from betae.storage import existing_folder, explaining_disk_errors
 
@@ -39,7 +39,7 @@ class Rows:
 
     def new(self, width: int, fill: Fill) -> Tensor:
         """Return rows, (number, width), with the values they have if the whole table is filled."""
-        rows = self._allocate(width)
+        rows = self.allocate(width)
         if rows.is_meta:
             return rows
         for block in blocks(self.total, width):
@@ -57,9 +57,10 @@ class Rows:
         """Return as many rows of zeros, such as those of an optimizer."""
         if self.folder is None:
             return torch.zeros_like(rows)
-        return self._allocate(rows.shape[1])  # new files hold zeros
+        return self.allocate(rows.shape[1])  # new files hold zeros
 
-    def _allocate(self, width: int) -> Tensor:
+    def allocate(self, width: int) -> Tensor:
+        """Return rows, (number, width), with any values."""
         if self.folder is None or not self.number * width:
             return torch.empty(self.number, width)
         with explaining_disk_errors(self.folder):
@@ -70,6 +71,18 @@ class Rows:
                     os.posix_fallocate(file.fileno(), 0, 4 * self.number * width)
                 mapped = np.memmap(file, np.float32, "r+", shape=(self.number, width))
         return torch.from_numpy(mapped)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The rows of some entities, taken from wherever they are."""
+
+    ids: Tensor  # (n,): ascending, distinct
+    values: Tensor  # (n, width)
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Return the rows of entities that are among them."""
+        return nn.functional.embedding(torch.searchsorted(self.ids, ids), self.values)
 
 
 def all_rows(number: int) -> Rows:

@@ -13,7 +13,8 @@ from betae.checks import check_choice, check_keys, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.models import MODELS, ModelConfig, QueryModel
 from betae.models.rows import Rows, blocks
-from betae.models.tensors import read_rows, read_shapes, read_tensors, write_tensors
+from betae.models.shards import SHARDS, check_shards, read_table
+from betae.models.tensors import read_shapes, read_tensors, write_tensors
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
 FORMAT_VERSION = 1
@@ -62,9 +63,17 @@ def save_model(
 
 
 def write_model(
-    model: QueryModel, folder: Path, graph_fingerprint: str, more: Mapping[str, Any] | None = None
+    model: QueryModel,
+    folder: Path,
+    graph_fingerprint: str,
+    more: Mapping[str, Any] | None = None,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write weights and manifest, with `more` facts, into a folder that `writing_folder` gave."""
+    """Write weights and manifest, with `more` facts, into a folder that `writing_folder` gave.
+
+    `weights` are the model's own unless given; for what is `described`, see `write_manifest`.
+    """
     facts = {
         "model": config_to_json(model.config),
         "entities": model.num_entities,
@@ -72,8 +81,8 @@ def write_model(
         "graph": graph_fingerprint,
         **(more or {}),
     }
-    write_tensors(folder / WEIGHTS, model.state_dict())
-    write_manifest(folder, "model", FORMAT_VERSION, facts)
+    write_tensors(folder / WEIGHTS, model.state_dict() if weights is None else weights)
+    write_manifest(folder, "model", FORMAT_VERSION, facts, described)
 
 
 def load_model(folder: Path | str) -> QueryModel:
@@ -83,7 +92,7 @@ def load_model(folder: Path | str) -> QueryModel:
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "model", FORMAT_VERSION)
-    check_parts(folder, manifest)
+    check_model_parts(folder, manifest)
     try:
         config = config_from_json(manifest["model"])
         for name in ("entities", "relations"):
@@ -95,7 +104,7 @@ def load_model(folder: Path | str) -> QueryModel:
         raise StoreError(
             f"{folder} is damaged: its manifest does not say how to build the model ({error})."
         ) from error
-    load_weights(folder, model, assign=True)
+    load_weights(folder, manifest, model, assign=True)
     return model.eval().requires_grad_(False)
 
 
@@ -107,18 +116,32 @@ def _check_layers(config: ModelConfig, folder: Path) -> None:
         raise InvalidArgument(f"{layers:,} layers, but {WEIGHTS} has only {num_tensors} tensors")
 
 
-def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:
+def check_model_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise StoreError unless the files of a model are all there, and belong together."""
+    check_shards(folder, manifest)
+    check_parts(folder, manifest)
+
+
+def load_weights(
+    folder: Path, manifest: Mapping[str, Any], model: QueryModel, assign: bool = False
+) -> None:
     """Copy the weights of a model folder into `model`, or `assign` them without a copy.
 
     What is copied of the entity table are the model's own rows, a block at a time.
     """
-    path = folder / WEIGHTS
-    _check_shapes(folder, model, read_shapes(path))
-    if assign:
+    path, shards = folder / WEIGHTS, manifest.get(SHARDS)
+    shapes = read_shapes(path)
+    if shards:
+        width = read_shapes(folder / shards[0]["file"])[TABLE][1]
+        shapes[TABLE] = (shards[-1]["stop"], width)
+    _check_shapes(folder, model, shapes)
+    if assign and not shards:
         model.load_state_dict(read_tensors(path), assign=True)
     else:
-        model.load_state_dict(read_tensors(path, but=[TABLE]), strict=False)
-        read_rows(path, TABLE, model.rows.start, model.entities)
+        entities = model.rows.allocate(shapes[TABLE][1]) if assign else model.entities
+        read_table(folder, manifest, WEIGHTS, TABLE, model.rows, entities.detach())
+        others = read_tensors(path, but=[TABLE])
+        model.load_state_dict({**others, TABLE: entities}, assign=assign)
     check_finite(model)
 
 

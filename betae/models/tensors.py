@@ -17,12 +17,17 @@ from betae.errors import StoreError
 from betae.models.rows import blocks
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a file without a copy of it in memory; raise OSError if that fails."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: dict[str, str] | None = None
+) -> None:
+    """Write tensors, and `facts` on them, to a file, without a copy of it in memory.
+
+    Raises OSError if that fails.
+    """
     path.touch()
     mode = path.stat().st_mode  # that of the user's other files; safetensors makes a private one
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, facts)
     except SafetensorError as error:
         found = re.search(r"\(os error (\d+)\)", str(error))
         if found is None:

@@ -13,8 +13,7 @@ from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.complex import ComplexConfig
-from betae.models.execute import embed_queries
-from betae.models.rows import Rows
+from betae.models.execute import anchors_of, embed_queries
 from betae.models.store import build_model
 from betae.training import distributed
 from betae.training.batches import Batch
@@ -39,6 +38,9 @@ class Learner:
     def forward(self, batch: Batch) -> Tensor:
         """Return this process's part of the mean loss over a batch."""
         model, share = self.model, distributed.share_of(batch).to(self.device)
+        if parallel.num_processes() > 1:
+            ids = torch.cat([share.candidates, anchors_of(model, share.groups)])
+            model.gathered = distributed.borrow(model, ids)
         with matrix_precision(self.config.precision, self.device):
             if isinstance(self.loss, LinkLoss):
                 costs: Tensor = self.loss(model, share, batch)
@@ -56,7 +58,8 @@ class Learner:
         """Compute the gradients, those of all processes together; return the whole loss."""
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        distributed.sum_gradients(self.optimizer)
+        distributed.sum_gradients(self.model, self.optimizer)
+        self.model.gathered = None
         return float(parallel.sum_over_processes(loss.detach()))
 
     def state(self) -> dict[str, Tensor]:
@@ -72,7 +75,7 @@ class Learner:
 
 
 def make_learner(graph: KnowledgeGraph, config: TrainConfig, folder: Path = Path()) -> Learner:
-    """Build a fresh model for a graph, on the GPU if there is one.
+    """Build a fresh model for a graph, on the GPU if there is one, with this process's rows.
 
     A table on disk is in the `folder` of the run, or in the nearest one above that is there.
     """
@@ -84,7 +87,8 @@ def make_learner(graph: KnowledgeGraph, config: TrainConfig, folder: Path = Path
             "table = 'disk' is for training on CPUs. Set CUDA_VISIBLE_DEVICES= to hide the GPU, or "
             "leave it out."
         )
-    rows = Rows(0, graph.num_entities, graph.num_entities, folder if is_on_disk else None)
+    number, place = parallel.process_number(), folder if is_on_disk else None
+    rows = distributed.rows_of(number, graph.num_entities, place)
     model = build_model(config.model, graph.num_entities, graph.num_relations, rows).to(device)
     model.has_sparse_gradient = True
     loss = LinkLoss(config.model) if isinstance(config.model, ComplexConfig) else make_loss(config)

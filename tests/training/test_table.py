@@ -134,6 +134,6 @@ def test_a_table_of_twice_the_memory_allowed(tmp_path, monkeypatch):
     config = replace(CONFIG, structures={"1p": 1.0})
     loop.fit(LARGE, config, RunFolder(tmp_path / "memory"), queries=queries, valid=valid)
     on_disk = replace(config, table="disk")
-    assert in_process(train_limited, tmp_path / "disk", on_disk, queries, valid) == 0
+    assert in_process(train_limited, tmp_path / "disk", on_disk, queries, valid, timeout=300) == 0
     assert_same_runs(tmp_path / "memory", tmp_path / "disk")
-    assert in_process(train_limited, tmp_path / "refused", config, queries, valid) == 1
+    assert in_process(train_limited, tmp_path / "refused", config, queries, valid, timeout=300) == 1
