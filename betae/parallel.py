@@ -219,6 +219,17 @@ def sum_over_processes(values: Tensor) -> Tensor:
     return values
 
 
+def from_all(value: Item) -> list[Item]:
+    """Return the values of all processes, in order; they can be pickled."""
+    import torch.distributed as dist
+
+    if num_processes() == 1:
+        return [value]
+    values: list[Any] = [None] * num_processes()
+    dist.all_gather_object(values, value)
+    return values
+
+
 def same_everywhere(value: float) -> float:
     """Return process 0's value, for what all processes must decide alike."""
     import torch

@@ -126,10 +126,13 @@ def check_writable(target: Path, overwrite: bool = False) -> None:
 
 def check_place(target: Path) -> None:
     """Raise StoreError now, before any work, if nothing can be written where `target` shall be."""
-    with explaining_disk_errors(target):
-        place = next(folder for folder in target.absolute().parents if folder.exists())
-        with tempfile.TemporaryFile(dir=place):
-            pass
+    with explaining_disk_errors(target), tempfile.TemporaryFile(dir=existing_folder(target)):
+        pass
+
+
+def existing_folder(target: Path) -> Path:
+    """Return the nearest folder above `target` that is there."""
+    return next(folder for folder in target.absolute().parents if folder.exists())
 
 
 def check_file(target: Path) -> None:
@@ -199,13 +202,29 @@ class ArrayWriter:
             self._write_header()
 
 
-def write_manifest(folder: Path, kind: str, version: int, facts: Mapping[str, Any]) -> None:
-    """Make a store of the files in `folder`: flush them, and write their sizes and checksums."""
-    parts = {}
-    for path in sorted(folder.iterdir()):
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-        parts[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+def describe_part(path: Path) -> dict[str, Any]:
+    """Flush a file to disk, and return what a manifest says of it."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def write_manifest(
+    folder: Path,
+    kind: str,
+    version: int,
+    facts: Mapping[str, Any],
+    described: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a store of the files in `folder`: flush them, and write their sizes and checksums.
+
+    Those that their writers have `described` are not read again.
+    """
+    described = described or {}
+    parts = {
+        path.name: described.get(path.name) or describe_part(path)
+        for path in sorted(folder.iterdir())
+    }
     manifest = {"kind": kind, "version": version, **facts, "parts": parts}
     manifest[CHECKSUM] = manifest_checksum(manifest)
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:

@@ -15,7 +15,7 @@ from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.execute import group_queries
-from betae.queries.ast import Query
+from betae.queries.ast import Entity, Project, Query, nodes
 
 VALUES_AT_ONCE = 2**21  # truth values of a node, for a batch of queries
 

@@ -25,7 +25,9 @@ QUERIES_AT_ONCE = 2048  # embedded together; distances are computed in smaller b
 
 
 @njit(nogil=True, cache=True)
-def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # type: ignore[no-untyped-def]
+def _count_rows(  # type: ignore[no-untyped-def]
+    distances, first, easy_offsets, easy, hard_offsets, hard, limits, counts
+):
     num_entities = distances.shape[1]
     is_answer = np.zeros(num_entities, dtype=np.bool_)
     answers = np.empty(num_entities, dtype=np.int32)
@@ -35,16 +37,16 @@ def _rank_rows(distances, easy_offsets, easy, hard_offsets, hard, ranks):  # typ
         count = 0
         for ids in (known, wanted):
             for entity in ids:
-                if not is_answer[entity]:
-                    is_answer[entity] = True
-                    answers[count] = entity
+                place = entity - first
+                if 0 <= place < num_entities and not is_answer[place]:
+                    is_answer[place] = True
+                    answers[count] = place
                     count += 1
         of_answers = distances[row][answers[:count]]
-        for i in range(len(wanted)):
-            limit = distances[row, wanted[i]]
-            closer, ties = _count(distances[row], limit)
-            closer_answers, tied_answers = _count(of_answers, limit)
-            ranks[hard_offsets[row] + i] = 1 + closer - closer_answers + (ties - tied_answers) / 2
+        for i in range(hard_offsets[row], hard_offsets[row + 1]):
+            closer, ties = _count(distances[row], limits[i])
+            closer_answers, tied_answers = _count(of_answers, limits[i])
+            counts[i] = closer - closer_answers + (ties - tied_answers) / 2
         is_answer[answers[:count]] = False
 
 
@@ -74,23 +76,49 @@ def rank_rows(distances: NDArray[np.float32], block: QueryBlock) -> Doubles:
 
     `distances` is (num_queries, num_entities); the result is as long as `block.hard.values`.
     """
+    _, limits = answers_within(distances, 0, block)
+    return 1 + count_closer(distances, 0, block, limits)
+
+
+def answers_within(
+    distances: NDArray[np.float32], first: int, block: QueryBlock
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return which hard answers are among some entities, and their distances.
+
+    The entities are those from number `first` on; `distances` is (num_queries, num_some).
+    """
+    queries = np.repeat(np.arange(len(block)), block.hard.lengths)
+    columns = block.hard.values.astype(np.int64) - first
+    places = np.flatnonzero((columns >= 0) & (columns < distances.shape[1]))
+    return places, distances[queries[places], columns[places]]
+
+
+def count_closer(
+    distances: NDArray[np.float32], first: int, block: QueryBlock, limits: NDArray[np.float32]
+) -> Doubles:
+    """Return how many of some entities are closer than each hard answer, whose distance is given.
+
+    Answers do not count, and ties count half.
+    """
 
     def run(rows: NDArray[np.int64]) -> Doubles:
         part = block.take(rows)
-        ranks = np.empty(len(part.hard.values))
-        _rank_rows(
+        counts = np.empty(len(part.hard.values))
+        _count_rows(
             distances[rows[0] : rows[-1] + 1],
+            first,
             part.easy.offsets,
             part.easy.values,
             part.hard.offsets,
             part.hard.values,
-            ranks,
+            limits[block.hard.offsets[rows[0]] : block.hard.offsets[rows[-1] + 1]],
+            counts,
         )
-        return ranks
+        return counts
 
     parts = np.array_split(np.arange(len(block)), parallel.num_threads())
-    ranks = parallel.map_in_threads(run, [rows for rows in parts if len(rows)])
-    return np.concatenate([np.empty(0), *ranks])
+    counts = parallel.map_in_threads(run, [rows for rows in parts if len(rows)])
+    return np.concatenate([np.empty(0), *counts])
 
 
 def distances_of(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from betae.errors import UnsupportedQuery
+from betae.models.rows import Fill, Gathered, Rows, all_rows
 from betae.queries.ast import Query
 from betae.queries.structures import has_negation
 
@@ -30,17 +31,22 @@ class QueryModel(nn.Module, ABC):
     name: ClassVar[str]  # in recipes and on disk
     config: Any  # the model's own frozen dataclass
     has_complement = False  # whether `negate` is defined
-    entities: nn.Parameter  # (num_entities, any): a learned row for every entity
+    entities: nn.Parameter  # (rows.number, any): a learned row for every entity of `rows`
+    rows: Rows  # all, but in training by several processes
+    gathered: Gathered | None = None  # where `look_up` finds rows that others hold
     metric: ClassVar[Literal["inner product", "L1"]]  # of the search vectors
     has_sparse_gradient = False  # of `entities`: training sets it, since a step touches few rows
     advice = "BetaE can: train a model with name = 'betae'."  # to who asks for what it cannot do
 
-    def __init__(self, num_entities: int, num_relations: int, dim: int):
+    def __init__(self, num_entities: int, num_relations: int, dim: int, rows: Rows | None = None):
         super().__init__()
         self.num_entities, self.num_relations, self.dim = num_entities, num_relations, dim
+        self.rows = rows or all_rows(num_entities)
 
     def look_up(self, ids: Tensor) -> Tensor:
         """Return the learned rows of entities: (n,) -> (n, any)."""
+        if self.gathered is not None:
+            return self.gathered.look_up(ids)
         return nn.functional.embedding(ids, self.entities, sparse=self.has_sparse_gradient)
 
     def can(self, query: Query) -> bool:
@@ -136,4 +142,14 @@ def normal_parameter(num_rows: int, width: int, mean: float, deviation: float) -
     import its compiler for that, which takes longer than loading.
     """
     rows = torch.empty(num_rows, width)
-    return nn.Parameter(rows if rows.is_meta else rows.normal_().mul_(deviation).add_(mean))
+    return nn.Parameter(rows if rows.is_meta else normal(mean, deviation)(rows))
+
+
+def normal(mean: float, deviation: float) -> Fill:
+    """Return what fills rows with normal random numbers."""
+    return lambda rows: rows.normal_().mul_(deviation).add_(mean)
+
+
+def uniform(low: float, high: float) -> Fill:
+    """Return what fills rows with uniform random numbers."""
+    return lambda rows: rows.uniform_(low, high)

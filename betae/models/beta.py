@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
-from betae.models.base import Attention, QueryModel, mean_by, normal_parameter
+from betae.models.base import Attention, QueryModel, mean_by, normal, normal_parameter
 from betae.models.divergence import divergence, entity_table, entropy
+from betae.models.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,16 @@ class BetaE(QueryModel):
     metric = "inner product"
     has_complement = True
 
-    def __init__(self, num_entities: int, num_relations: int, config: BetaConfig | None = None):
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        config: BetaConfig | None = None,
+        rows: Rows | None = None,
+    ):
         self.config = config or BetaConfig()
-        super().__init__(num_entities, num_relations, self.config.dim)
-        self.entities = normal_parameter(num_entities, 2 * self.dim, 0.0, self.config.spread)
+        super().__init__(num_entities, num_relations, self.config.dim, rows)
+        self.entities = nn.Parameter(self.rows.new(2 * self.dim, normal(0.0, self.config.spread)))
         kinds = {"modulated": ModulatedProjection, "concatenated": ConcatenatedProjection}
         self.projection = kinds[self.config.projection](num_relations, self.config)
         self.attention = Attention(2 * self.dim, self.dim, self.dim)

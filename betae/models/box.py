@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
-from betae.models.base import Attention, QueryModel, mean_by
+from betae.models.base import Attention, QueryModel, mean_by, uniform
 from betae.models.box_distance import box_distance
+from betae.models.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,17 @@ class Query2Box(QueryModel):
     name = "query2box"
     metric = "L1"
 
-    def __init__(self, num_entities: int, num_relations: int, config: BoxConfig | None = None):
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        config: BoxConfig | None = None,
+        rows: Rows | None = None,
+    ):
         self.config = config or BoxConfig()
-        super().__init__(num_entities, num_relations, self.config.dim)
+        super().__init__(num_entities, num_relations, self.config.dim, rows)
         dim, span = self.dim, self.config.span
-        self.entities = nn.Parameter(torch.empty(num_entities, dim).uniform_(-span, span))
+        self.entities = nn.Parameter(self.rows.new(dim, uniform(-span, span)))
         self.centres = nn.Parameter(torch.empty(num_relations, dim).uniform_(-span, span))
         self.offsets = nn.Parameter(torch.empty(num_relations, dim).uniform_(0, span))
         self.attention = Attention(dim, dim, dim)

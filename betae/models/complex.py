@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from betae.checks import check_positive
-from betae.models.base import QueryModel, normal_parameter
+from betae.models.base import QueryModel, normal, normal_parameter
 from betae.models.products import inner_products
+from betae.models.rows import Rows
 from betae.queries.ast import Entity, Project, Query
 
 
@@ -53,11 +54,17 @@ class ComplEx(QueryModel):
         "method = 'completed'. To embed queries, train a model with name = 'betae'."
     )
 
-    def __init__(self, num_entities: int, num_relations: int, config: ComplexConfig | None = None):
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        config: ComplexConfig | None = None,
+        rows: Rows | None = None,
+    ):
         self.config = config or ComplexConfig()
-        super().__init__(num_entities, num_relations, self.config.dim)
+        super().__init__(num_entities, num_relations, self.config.dim, rows)
         width, deviation = 2 * self.dim, self.config.deviation
-        self.entities = normal_parameter(num_entities, width, 0.0, deviation)
+        self.entities = nn.Parameter(self.rows.new(width, normal(0.0, deviation)))
         self.relations = normal_parameter(num_relations, width, 0.0, deviation)
 
     def can(self, query: Query) -> bool:

@@ -91,6 +91,19 @@ def embed_queries(
     )
 
 
+def anchors_of(model: QueryModel, groups: Sequence[Group]) -> Tensor:
+    """Return the ids of the entities that `embed_queries` will look up, in any order."""
+    groups = [group.to(model.entities.device) for group in _as_groups(groups)]
+    stages = schedule(tuple(group.structure for group in groups), "DNF").stages
+    return torch.cat(
+        [
+            _symbols(groups, stage, model.num_entities, "entity")
+            for stage in stages
+            if stage.kind is Entity
+        ]
+    )
+
+
 def embed_nodes(
     model: QueryModel, query: Query, union: UnionForm = "DNF"
 ) -> list[list[tuple[Query, Tensor]]]:

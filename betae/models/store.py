@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 
 from betae.checks import check_choice, check_keys, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.models import MODELS, ModelConfig, QueryModel
+from betae.models.rows import Rows, blocks
+from betae.models.shards import SHARDS, check_shards, read_table
+from betae.models.tensors import read_shapes, read_tensors, write_tensors
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
 FORMAT_VERSION = 1
 WEIGHTS = "model.safetensors"
+TABLE = "entities"  # the name of the entity table among the weights
 
 
 def model_name(config: ModelConfig) -> str:
@@ -32,10 +31,12 @@ def model_name(config: ModelConfig) -> str:
     raise InvalidArgument(f"model is {config!r}; it must be one of {classes}.")
 
 
-def build_model(config: ModelConfig, num_entities: int, num_relations: int) -> QueryModel:
-    """Build the model that a config describes, with fresh weights."""
+def build_model(
+    config: ModelConfig, num_entities: int, num_relations: int, rows: Rows | None = None
+) -> QueryModel:
+    """Build the model that a config describes, with fresh weights; of the entities, for `rows`."""
     _, model_class = MODELS[model_name(config)]
-    return model_class(num_entities, num_relations, config)  # type: ignore[arg-type]
+    return model_class(num_entities, num_relations, config, rows)  # type: ignore[arg-type]
 
 
 def config_to_json(config: ModelConfig) -> dict[str, Any]:
@@ -62,9 +63,17 @@ def save_model(
 
 
 def write_model(
-    model: QueryModel, folder: Path, graph_fingerprint: str, more: Mapping[str, Any] | None = None
+    model: QueryModel,
+    folder: Path,
+    graph_fingerprint: str,
+    more: Mapping[str, Any] | None = None,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write weights and manifest, with `more` facts, into a folder that `writing_folder` gave."""
+    """Write weights and manifest, with `more` facts, into a folder that `writing_folder` gave.
+
+    `weights` are the model's own unless given; for what is `described`, see `write_manifest`.
+    """
     facts = {
         "model": config_to_json(model.config),
         "entities": model.num_entities,
@@ -72,29 +81,8 @@ def write_model(
         "graph": graph_fingerprint,
         **(more or {}),
     }
-    write_tensors(folder / WEIGHTS, model.state_dict())
-    write_manifest(folder, "model", FORMAT_VERSION, facts)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors to a file without a copy of it in memory; raise OSError if that fails."""
-    path.touch()
-    mode = path.stat().st_mode  # that of the user's other files; safetensors makes a private one
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        if found is None:
-            raise
-        number = int(found[1])
-        raise OSError(number, os.strerror(number), str(path)) from error
-    path.chmod(mode)
-
-
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read what `write_tensors` wrote; raise StoreError if it is damaged."""
-    with _explaining_damage(path):
-        return load_file(path)
+    write_tensors(folder / WEIGHTS, model.state_dict() if weights is None else weights)
+    write_manifest(folder, "model", FORMAT_VERSION, facts, described)
 
 
 def load_model(folder: Path | str) -> QueryModel:
@@ -104,7 +92,7 @@ def load_model(folder: Path | str) -> QueryModel:
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "model", FORMAT_VERSION)
-    check_parts(folder, manifest)
+    check_model_parts(folder, manifest)
     try:
         config = config_from_json(manifest["model"])
         for name in ("entities", "relations"):
@@ -116,38 +104,50 @@ def load_model(folder: Path | str) -> QueryModel:
         raise StoreError(
             f"{folder} is damaged: its manifest does not say how to build the model ({error})."
         ) from error
-    load_weights(folder, model, assign=True)
+    load_weights(folder, manifest, model, assign=True)
     return model.eval().requires_grad_(False)
 
 
 def _check_layers(config: ModelConfig, folder: Path) -> None:
     """Raise for more layers than there are tensors, before minutes are spent on building them."""
-    with _explaining_damage(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
-        num_tensors = len(file.keys())
+    num_tensors = len(read_shapes(folder / WEIGHTS))
     layers = getattr(config, "layers", 0)
     if layers > num_tensors:
         raise InvalidArgument(f"{layers:,} layers, but {WEIGHTS} has only {num_tensors} tensors")
 
 
-@contextmanager
-def _explaining_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path} is damaged: {error}.") from error
+def check_model_parts(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise StoreError unless the files of a model are all there, and belong together."""
+    check_shards(folder, manifest)
+    check_parts(folder, manifest)
 
 
-def load_weights(folder: Path, model: QueryModel, assign: bool = False) -> None:
-    """Copy the weights of a model folder into `model`, or `assign` them without a copy."""
-    tensors = read_tensors(folder / WEIGHTS)
-    _check_shapes(folder, model, tensors)
-    model.load_state_dict(tensors, assign=assign)
+def load_weights(
+    folder: Path, manifest: Mapping[str, Any], model: QueryModel, assign: bool = False
+) -> None:
+    """Copy the weights of a model folder into `model`, or `assign` them without a copy.
+
+    What is copied of the entity table are the model's own rows, a block at a time.
+    """
+    path, shards = folder / WEIGHTS, manifest.get(SHARDS)
+    shapes = read_shapes(path)
+    if shards:
+        width = read_shapes(folder / shards[0]["file"])[TABLE][1]
+        shapes[TABLE] = (shards[-1]["stop"], width)
+    _check_shapes(folder, model, shapes)
+    if assign and not shards:
+        model.load_state_dict(read_tensors(path), assign=True)
+    else:
+        entities = model.rows.allocate(shapes[TABLE][1]) if assign else model.entities
+        read_table(folder, manifest, WEIGHTS, TABLE, model.rows, entities.detach())
+        others = read_tensors(path, but=[TABLE])
+        model.load_state_dict({**others, TABLE: entities}, assign=assign)
     check_finite(model)
 
 
-def _check_shapes(folder: Path, model: QueryModel, tensors: dict[str, torch.Tensor]) -> None:
+def _check_shapes(folder: Path, model: QueryModel, found: dict[str, tuple[int, ...]]) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected[TABLE] = (model.num_entities, model.entities.shape[1])
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise StoreError(
@@ -160,7 +160,9 @@ def _check_shapes(folder: Path, model: QueryModel, tensors: dict[str, torch.Tens
 def check_finite(model: QueryModel) -> None:
     """Raise StoreError if a weight is not a finite number."""
     for name, tensor in model.state_dict().items():
-        bad = int((~torch.isfinite(tensor)).sum())
+        numbers = tensor.flatten()
+        parts = (numbers[block] for block in blocks(len(numbers), 1))
+        bad = sum(int((~torch.isfinite(part)).sum()) for part in parts)
         if bad:
             raise StoreError(
                 f"{name} holds {bad:,} numbers that are NaN or infinite: the model has diverged."

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from betae.checks import check_positive
-from betae.models.base import Attention, QueryModel, mean_by
+from betae.models.base import Attention, QueryModel, mean_by, uniform
 from betae.models.manhattan import manhattan
+from betae.models.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,17 @@ class GQE(QueryModel):
     name = "gqe"
     metric = "L1"
 
-    def __init__(self, num_entities: int, num_relations: int, config: VectorConfig | None = None):
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        config: VectorConfig | None = None,
+        rows: Rows | None = None,
+    ):
         self.config = config or VectorConfig()
-        super().__init__(num_entities, num_relations, self.config.dim)
+        super().__init__(num_entities, num_relations, self.config.dim, rows)
         span = self.config.span
-        self.entities = nn.Parameter(torch.empty(num_entities, self.dim).uniform_(-span, span))
+        self.entities = nn.Parameter(self.rows.new(self.dim, uniform(-span, span)))
         self.relations = nn.Parameter(torch.empty(num_relations, self.dim).uniform_(-span, span))
         self.attention = Attention(self.dim, self.dim, self.dim)
 

@@ -40,6 +40,7 @@ class TrainConfig:
     patience: int = 0  # validations without a better MRR before stopping; 0: never stop early
     checkpoint_every: int = 500  # steps
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of matrix products in training
+    table: Literal["memory", "disk"] = "memory"  # where entity rows and their moments are
     seed: int = 0  # of weights, order of queries, candidates
     predictor: TrainConfig | None = None  # a link predictor to train beside it
 
@@ -47,6 +48,7 @@ class TrainConfig:
         model_name(self.model)  # raises if it is not the config of a model
         check_choice("loss", self.loss, ("softmax", "margin"))
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
+        check_choice("table", self.table, ("memory", "disk"))
         if not self.structures:
             object.__setattr__(self, "structures", default_mix(self.model))
         if self.learning_rate is None:

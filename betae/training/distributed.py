@@ -1,14 +1,21 @@
-"""Data-parallel training: each process takes part of a batch, and the gradients are added."""
+"""Training by several processes: each takes part of a batch and holds part of the entity table.
+
+For a step, a process borrows the rows it needs from those that hold them, and returns their
+gradients. The networks are the same in all processes, and their gradients are added.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from betae.models.base import QueryModel
 from betae.models.execute import Group
+from betae.models.rows import Gathered, Rows, blocks
 from betae.parallel import num_processes, process_number
 from betae.training.batches import Batch
 from betae.training.optimizer import AnyOptimizer
@@ -37,8 +44,44 @@ def share_of(batch: Batch) -> Batch:
     )
 
 
-def sum_gradients(optimizer: AnyOptimizer) -> None:
-    """Add the gradients of all processes, so that each takes the same step."""
+def rows_of(number: int, total: int, folder: Path | None = None) -> Rows:
+    """Return the rows that a process holds: equal parts, in order."""
+    size = num_processes()
+    return Rows(total * number // size, total * (number + 1) // size, total, folder)
+
+
+@dataclass(frozen=True)
+class Borrowed(Gathered):
+    """Rows that this process uses in a step, most of which others hold, and those it lends."""
+
+    counts: list[int]  # how many are borrowed from each process
+    lent: Tensor  # (any,): the places, in this process's part of the table, of what it lends
+    lent_counts: list[int]  # how many of them to each process
+
+
+def borrow(model: QueryModel, ids: Tensor) -> Borrowed:
+    """Fetch the rows of entities from the processes that hold them; all call it together."""
+    ids, size = torch.unique(ids), num_processes()
+    bounds = [rows_of(number, model.num_entities).stop for number in range(size)]
+    ends = torch.searchsorted(ids, torch.tensor(bounds, device=ids.device))
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    lent_counts = torch.empty_like(counts)
+    dist.all_to_all_single(lent_counts, counts)
+    to_each, from_each = lent_counts.tolist(), counts.tolist()
+    lent = _exchange(ids, from_each, to_each) - model.rows.start
+    values = _exchange(model.entities.detach()[lent], to_each, from_each)
+    return Borrowed(ids, values.requires_grad_(), from_each, lent, to_each)
+
+
+def _exchange(values: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    """Send so many rows to each process, in order, and return the rows received from each."""
+    result = values.new_empty(sum(received), *values.shape[1:])
+    dist.all_to_all_single(result, values.contiguous(), received, sent)
+    return result
+
+
+def sum_gradients(model: QueryModel, optimizer: AnyOptimizer) -> None:
+    """Add the gradients of all processes: each then has those of the networks and of its rows."""
     if num_processes() == 1:
         return
     parameters = optimizer.dense_parameters()
@@ -52,29 +95,36 @@ def sum_gradients(optimizer: AnyOptimizer) -> None:
     for parameter, piece, has in zip(parameters, pieces, has_gradient.tolist(), strict=True):
         # Where no process has one, none must remain: Adam leaves such a parameter alone.
         parameter.grad = piece.view_as(parameter) if has else None
-    optimizer.entities.grad = _sum_sparse(optimizer.entities.grad)
-
-
-def _sum_sparse(gradient: Tensor | None) -> Tensor:
-    """Add sparse gradients with different rows: gather them all, padded to the longest."""
+    borrowed = model.gathered
+    assert isinstance(borrowed, Borrowed)
+    gradient = borrowed.values.grad
     assert gradient is not None
-    gradient = gradient.coalesce()
-    rows, values = gradient.indices()[0], gradient.values()
-    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(num_processes())]
-    dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
-    longest = int(max(sizes))
-    padded_rows = rows.new_zeros(longest)
-    padded_rows[: len(rows)] = rows
-    padded_values = values.new_zeros(longest, values.shape[1])
-    padded_values[: len(rows)] = values
-    all_rows = [torch.empty_like(padded_rows) for _ in sizes]
-    all_values = [torch.empty_like(padded_values) for _ in sizes]
-    dist.all_gather(all_rows, padded_rows)
-    dist.all_gather(all_values, padded_values)
-    kept = [(r[: int(n)], v[: int(n)]) for r, v, n in zip(all_rows, all_values, sizes, strict=True)]
-    return torch.sparse_coo_tensor(
-        torch.cat([r for r, _ in kept]).unsqueeze(0),
-        torch.cat([v for _, v in kept]),
-        gradient.shape,
+    model.entities.grad = torch.sparse_coo_tensor(
+        borrowed.lent.unsqueeze(0),
+        _exchange(gradient, borrowed.counts, borrowed.lent_counts),
+        model.entities.shape,
         check_invariants=False,
     )
+
+
+def whole_table(model: QueryModel, folder: Path) -> Tensor:
+    """Return the whole entity table to process 0, in a mapped file; the others send their rows."""
+    number, table = process_number(), model.entities.detach()
+    if num_processes() == 1:
+        return table
+    if number == 0:
+        whole = Rows(0, model.num_entities, model.num_entities, folder).allocate(table.shape[1])
+    for owner in range(num_processes()):
+        rows = rows_of(owner, model.num_entities)
+        for block in blocks(rows.number, table.shape[1]):
+            if number == owner:
+                part = table[block]
+            elif number == 0:
+                part = table.new_empty(block.stop - block.start, table.shape[1])
+            if number == owner > 0:
+                dist.send(part, 0)
+            elif number == 0:
+                if owner > 0:
+                    dist.recv(part, owner)
+                whole[rows.start + block.start : rows.start + block.stop] = part
+    return whole if number == 0 else table

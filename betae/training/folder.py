@@ -24,13 +24,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from betae import parallel
 from betae.errors import InvalidArgument, StoreError
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.store import FORMAT_VERSION, save_model
-from betae.storage import explaining_disk_errors, read_manifest, writing_file
+from betae.models.store import FORMAT_VERSION, TABLE, write_model
+from betae.storage import explaining_disk_errors, read_manifest, writing_file, writing_folder
 from betae.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from betae.training.config import TrainConfig, make_config
+from betae.training.distributed import whole_table
 
 
 class RunFolder:
@@ -66,7 +70,7 @@ class RunFolder:
 
     def check_same_config(self, config: TrainConfig) -> None:
         """Raise if a run is about to be resumed with a config that is not its own."""
-        before, now = self.read_config().to_json(), config.to_json()
+        before, now = _what_it_learns(self.read_config()), _what_it_learns(config)
         changed = [key for key in now if before[key] != now[key]]
         if changed:
             raise InvalidArgument(
@@ -153,26 +157,31 @@ class RunFolder:
     # ---- models -------------------------------------------------------------------------------
 
     def save_checkpoint(self, checkpoint: Checkpoint, graph_fingerprint: str) -> None:
-        """Write `checkpoint-STEP`, then delete the older ones."""
+        """Write `checkpoint-STEP`, then delete the older ones; all processes call it together."""
         target = self.path / f"checkpoint-{checkpoint.progress.step:08d}"
-        if not target.exists():
+        if _is_missing(target):
             save_checkpoint(target, checkpoint, graph_fingerprint)
         self._keep_newest("checkpoint")
 
-    def load_checkpoint(self, model: QueryModel, graph_fingerprint: str) -> Checkpoint | None:
-        """Put the newest checkpoint's weights into `model` and return it, if there is one."""
+    def load_checkpoint(
+        self, model: QueryModel, graph_fingerprint: str, moments: dict[str, Tensor] | None = None
+    ) -> Checkpoint | None:
+        """Put the newest checkpoint into `model` and `moments` and return it, if there is one."""
         folder = self.newest("checkpoint")
         if folder is None:
             return None
         if read_manifest(folder, "model", FORMAT_VERSION)["graph"] != graph_fingerprint:
             raise InvalidArgument(f"{self.path} was trained on another graph.")
-        return load_checkpoint(folder, model)
+        return load_checkpoint(folder, model, moments or {})
 
     def save_best(self, model: QueryModel, step: int, graph_fingerprint: str) -> None:
-        """Write `best-STEP`, then delete the older ones."""
+        """Write `best-STEP`, then delete the older ones; all processes call it together."""
         target = self.path / f"best-{step:08d}"
-        if not target.exists():
-            save_model(model, target, graph_fingerprint)
+        if _is_missing(target):
+            weights = {**model.state_dict(), TABLE: whole_table(model, self.path)}
+            if parallel.process_number() == 0:
+                with writing_folder(target) as partial:
+                    write_model(model, partial, graph_fingerprint, weights=weights)
         self._keep_newest("best")
 
     @property
@@ -194,5 +203,21 @@ class RunFolder:
         return max(self.path.glob(f"{kind}-[0-9]*"), default=None)
 
     def _keep_newest(self, kind: str) -> None:
+        if parallel.process_number() > 0:
+            return
         for folder in sorted(self.path.glob(f"{kind}-[0-9]*"))[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_missing(folder: Path) -> bool:
+    """Tell whether a folder is not there yet, as process 0 sees it."""
+    return bool(parallel.same_everywhere(float(not folder.exists())))
+
+
+def _what_it_learns(config: TrainConfig) -> dict[str, Any]:
+    """Return a config without what may change on the way: where the table is."""
+    values = config.to_json()
+    for part in (values, values["predictor"]):
+        if part is not None:
+            del part["table"]
+    return values

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from betae import parallel
+from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.complex import ComplexConfig
-from betae.models.execute import embed_queries
+from betae.models.execute import anchors_of, embed_queries
 from betae.models.store import build_model
 from betae.training import distributed
 from betae.training.batches import Batch
@@ -36,6 +38,9 @@ class Learner:
     def forward(self, batch: Batch) -> Tensor:
         """Return this process's part of the mean loss over a batch."""
         model, share = self.model, distributed.share_of(batch).to(self.device)
+        if parallel.num_processes() > 1:
+            ids = torch.cat([share.candidates, anchors_of(model, share.groups)])
+            model.gathered = distributed.borrow(model, ids)
         with matrix_precision(self.config.precision, self.device):
             if isinstance(self.loss, LinkLoss):
                 costs: Tensor = self.loss(model, share, batch)
@@ -53,11 +58,12 @@ class Learner:
         """Compute the gradients, those of all processes together; return the whole loss."""
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        distributed.sum_gradients(self.optimizer)
+        distributed.sum_gradients(self.model, self.optimizer)
+        self.model.gathered = None
         return float(parallel.sum_over_processes(loss.detach()))
 
     def state(self) -> dict[str, Tensor]:
-        """Return, by name, the tensors beside the model that are needed to resume."""
+        """Return, by name, what is needed to resume beside the model and `optimizer.moments()`."""
         of_loss = {LOSS + name: tensor for name, tensor in self.loss.state_dict().items()}
         return {**self.optimizer.state(), **of_loss}
 
@@ -68,11 +74,22 @@ class Learner:
         self.optimizer.restore({name: t for name, t in tensors.items() if name not in of_loss})
 
 
-def make_learner(graph: KnowledgeGraph, config: TrainConfig) -> Learner:
-    """Build a fresh model for a graph, on the GPU if there is one."""
+def make_learner(graph: KnowledgeGraph, config: TrainConfig, folder: Path = Path()) -> Learner:
+    """Build a fresh model for a graph, on the GPU if there is one, with this process's rows.
+
+    A table on disk is in the `folder` of the run, or in the nearest one above that is there.
+    """
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = build_model(config.model, graph.num_entities, graph.num_relations).to(device)
+    is_on_disk = config.table == "disk"
+    if is_on_disk and device.type == "cuda":
+        raise InvalidArgument(
+            "table = 'disk' is for training on CPUs. Set CUDA_VISIBLE_DEVICES= to hide the GPU, or "
+            "leave it out."
+        )
+    number, place = parallel.process_number(), folder if is_on_disk else None
+    rows = distributed.rows_of(number, graph.num_entities, place)
+    model = build_model(config.model, graph.num_entities, graph.num_relations, rows).to(device)
     model.has_sparse_gradient = True
     loss = LinkLoss(config.model) if isinstance(config.model, ComplexConfig) else make_loss(config)
     return Learner(config, model, loss.to(device), make_optimizer(model, loss, config), device)

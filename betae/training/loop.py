@@ -66,7 +66,7 @@ def fit(
         check_positive("minutes", minutes)
     with interruptible() as is_interrupted, parallel.joined(RESUME):
         _check_folder(run.path, resume)
-        learner = make_learner(graph, config)
+        learner = make_learner(graph, config, run.path)
         if earlier is not None:
             start_from(earlier, learner, graph)
         streams = open_streams(graph, queries, config)
@@ -150,7 +150,7 @@ def _why(
 
 
 class _Journal:
-    """What training leaves in the run's folder; only process 0 writes."""
+    """What training leaves in the run's folder: process 0 writes, but for the others' rows."""
 
     def __init__(
         self,
@@ -188,8 +188,7 @@ class _Journal:
             self._check_finite()
             progress.best_mrr, progress.best_step = average, progress.step
             progress.validations_since_best = 0
-            if self.is_writer:
-                self.run.save_best(self.learner.model, progress.step, self.graph_fingerprint)
+            self.run.save_best(self.learner.model, progress.step, self.graph_fingerprint)
         else:
             progress.validations_since_best += 1
         self.say({"mrr": average, **mrr})
@@ -197,9 +196,11 @@ class _Journal:
     def save_checkpoint(self) -> None:
         """Write everything that is needed to resume."""
         self._check_finite()
-        if self.is_writer:
-            checkpoint = Checkpoint(self.learner.model, self.learner.state(), self.progress)
-            self.run.save_checkpoint(checkpoint, self.graph_fingerprint)
+        learner = self.learner
+        checkpoint = Checkpoint(
+            learner.model, learner.state(), self.progress, learner.optimizer.moments()
+        )
+        self.run.save_checkpoint(checkpoint, self.graph_fingerprint)
 
     def check_loss(self, loss: float) -> None:
         """Stop before a loss that is not a number spoils the weights."""
@@ -208,12 +209,16 @@ class _Journal:
             raise TrainingStopped(f"The loss is {loss} at step {step}. {DIVERGED} {self.run.path}.")
 
     def _check_finite(self) -> None:
+        problem = ""
         try:
             check_finite(self.learner.model)
         except StoreError as error:
+            problem = str(error)
+        problem = next(filter(None, parallel.from_all(problem)), "")  # that of any process
+        if problem:
             raise TrainingStopped(
-                f"Diverged at step {self.progress.step}: {error} {DIVERGED} {self.run.path}."
-            ) from error
+                f"Diverged at step {self.progress.step}: {problem} {DIVERGED} {self.run.path}."
+            )
 
 
 def _check_folder(path: Path, resume: bool) -> None:
@@ -231,7 +236,8 @@ def _resume(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> Progress
     """Take up the run that is in the folder; one without a checkpoint begins anew."""
     if run.path.exists() and any(run.path.iterdir()):
         run.check_same_config(learner.config)
-    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint)
+    moments = learner.optimizer.moments()
+    checkpoint = run.load_checkpoint(learner.model, graph.fingerprint, moments)
     if checkpoint is None:
         return Progress()
     learner.restore(checkpoint.tensors)

@@ -39,8 +39,8 @@ class Optimizer:
             fused=True,
         )
         self.entities = model.entities
-        self.first = torch.zeros_like(model.entities)
-        self.second = torch.zeros_like(model.entities)
+        self.first = model.rows.zeros_like(model.entities)
+        self.second = model.rows.zeros_like(model.entities)
         self.decay = config.decay
         self.num_steps = 0
 
@@ -75,13 +75,13 @@ class Optimizer:
             self.decay,
         )
 
+    def moments(self) -> dict[str, Tensor]:
+        """Return, by name, what has a row for each entity and is needed to resume."""
+        return {"entities.first": self.first, "entities.second": self.second}
+
     def state(self) -> dict[str, Tensor]:
-        """Return everything that is needed to resume, by name."""
-        tensors = {
-            "entities.first": self.first,
-            "entities.second": self.second,
-            "num_steps": torch.tensor(self.num_steps),
-        }
+        """Return everything else that is needed to resume, by name."""
+        tensors = {"num_steps": torch.tensor(self.num_steps)}
         for number, parameter in enumerate(self.dense_parameters()):
             for key, value in self.dense.state[parameter].items():
                 tensors[f"{number}.{key}"] = value
@@ -89,8 +89,6 @@ class Optimizer:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up a state where it was left."""
-        self.first.copy_(tensors["entities.first"])
-        self.second.copy_(tensors["entities.second"])
         self.num_steps = int(tensors["num_steps"])
         for number, parameter in enumerate(self.dense_parameters()):
             prefix = f"{number}."
@@ -110,7 +108,10 @@ class LinkOptimizer:
     def __init__(self, model: QueryModel, config: TrainConfig):
         self.entities = model.entities
         self.tables: list[Tensor] = [model.get_parameter(name) for name in model.relation_tables()]
-        self.squares = [torch.zeros_like(table) for table in (self.entities, *self.tables)]
+        self.squares = [
+            model.rows.zeros_like(self.entities),
+            *(torch.zeros_like(table) for table in self.tables),
+        ]
         self.rate = config.learning_rate
 
     def dense_parameters(self) -> list[Tensor]:
@@ -138,13 +139,18 @@ class LinkOptimizer:
             squares.addcmul_(table.grad, table.grad)
             table.addcdiv_(table.grad, squares.sqrt().add_(EPSILON), value=-rate)
 
+    def moments(self) -> dict[str, Tensor]:
+        """Return, by name, what has a row for each entity and is needed to resume."""
+        return {"0.squares": self.squares[0]}
+
     def state(self) -> dict[str, Tensor]:
-        """Return everything that is needed to resume, by name."""
-        return {f"{number}.squares": squares for number, squares in enumerate(self.squares)}
+        """Return everything else that is needed to resume, by name."""
+        of_tables = enumerate(self.squares[1:], start=1)
+        return {f"{number}.squares": squares for number, squares in of_tables}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up a state where it was left."""
-        for number, squares in enumerate(self.squares):
+        for number, squares in enumerate(self.squares[1:], start=1):
             squares.copy_(tensors[f"{number}.squares"])
 
 

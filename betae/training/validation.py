@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from betae import parallel
 from betae.errors import InvalidArgument
 from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.ranks import mean, per_query, rank_block
+from betae.evaluation.ranks import (
+    QUERIES_AT_ONCE,
+    Doubles,
+    answers_within,
+    as_group,
+    count_closer,
+    mean,
+    per_query,
+    rank_block,
+)
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.models.execute import Embedded, anchors_of, embed_queries, score_blocks
+from betae.models.rows import Gathered, blocks
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
-from betae.querysets.query_set import QuerySet
+from betae.querysets.query_set import QueryBlock, QuerySet
 from betae.querysets.sample import sample_validation
 from betae.training.config import TrainConfig
+from betae.training.distributed import borrow
+
+QUERIES_OF_A_PASS = 2**14  # for which a large table is read
+TABLE_AT_ONCE = 2**25  # numbers of a table that are worked on: 128 MiB in float32
 
 
 def validation_queries(
@@ -42,23 +61,80 @@ def _rankable(queries: QuerySet, graph: KnowledgeGraph) -> QuerySet:
 
 
 def validate(model: QueryModel, queries: QuerySet) -> dict[str, float]:
-    """Return the MRR of every structure, in percent; each process ranks a part of the queries."""
+    """Return the MRR of every structure, in percent; each process ranks by the rows it holds."""
     model.eval()
+    sums = dict.fromkeys(queries.blocks, 0.0)
     with torch.no_grad():
-        table = model.table()
-    sums = []
-    for block in queries.blocks.values():
-        mine = block.take(
-            np.arange(parallel.process_number(), len(block), parallel.num_processes())
-        )
-        ranks = rank_block(model, table, mine)
-        sums.append(per_query(1 / ranks, mine.hard.offsets).sum() if len(mine) else 0.0)
-    totals = parallel.sum_over_processes(torch.tensor(sums, dtype=torch.float64))
+        for pieces in _bundles(queries.blocks):
+            ranks = _rank(model, [block for _, block in pieces])
+            for (name, block), of_block in zip(pieces, ranks, strict=True):
+                sums[name] += float(per_query(1 / of_block, block.hard.offsets).sum())
+    model.gathered = None
     model.train()
-    return {
-        name: 100 * float(total) / len(block)
-        for (name, block), total in zip(queries.blocks.items(), totals, strict=True)
-    }
+    return {name: 100 * total / len(queries.blocks[name]) for name, total in sums.items()}
+
+
+def _bundles(blocks: Mapping[str, QueryBlock]) -> Iterator[list[tuple[str, QueryBlock]]]:
+    """Yield the queries in lists of pieces of blocks, up to QUERIES_OF_A_PASS in a list."""
+    pieces: list[tuple[str, QueryBlock]] = []
+    for name, block in blocks.items():
+        for start in range(0, len(block), QUERIES_AT_ONCE):
+            rows = np.arange(start, min(start + QUERIES_AT_ONCE, len(block)))
+            pieces.append((name, block.take(rows)))
+            if sum(len(piece) for _, piece in pieces) > QUERIES_OF_A_PASS - QUERIES_AT_ONCE:
+                yield pieces
+                pieces = []
+    if pieces:
+        yield pieces
+
+
+def _rank(model: QueryModel, pieces: list[QueryBlock]) -> list[Doubles]:
+    """Return the ranks of the hard answers of some queries.
+
+    A large table, or one that several processes hold, is made a block of rows at a time, and all
+    queries are set against the block. That is done twice: for the distances of the hard answers,
+    then to count who is closer.
+    """
+    parts = [*blocks(model.rows.number, model.entities.shape[1], TABLE_AT_ONCE)]
+    if len(parts) == 1 and parallel.num_processes() == 1:
+        table = model.table()
+        return [rank_block(model, table, piece) for piece in pieces]
+    embedded = _embed(model, pieces)
+
+    def scores() -> Iterator[tuple[int, slice, QueryBlock, int, NDArray[np.float32]]]:
+        """Yield number of a piece, its hard answers, some of its queries, their distances."""
+        for part in parts if model.rows.number else []:
+            first = model.rows.start + part.start
+            ids = torch.arange(first, model.rows.start + part.stop, device=model.entities.device)
+            model.gathered = Gathered(ids, model.entities[part])
+            table = model.table(ids)
+            for number, (piece, sets) in enumerate(zip(pieces, embedded, strict=True)):
+                for some, distances in score_blocks(model, sets, table):
+                    answers = slice(*piece.hard.offsets[[some.start, some.stop]])
+                    queries = piece.take(np.arange(some.start, some.stop))
+                    yield number, answers, queries, first, distances.float().cpu().numpy()
+
+    limits = [np.zeros(len(piece.hard.values), dtype=np.float32) for piece in pieces]
+    for number, answers, queries, first, distances in scores():
+        places, found = answers_within(distances, first, queries)
+        limits[number][answers][places] = found
+    limits = [*map(_sum, limits)]  # each is that of the one process that holds the answer
+    closer = [np.zeros(len(piece.hard.values)) for piece in pieces]
+    for number, answers, queries, first, distances in scores():
+        closer[number][answers] += count_closer(distances, first, queries, limits[number][answers])
+    return [1 + _sum(counts) for counts in closer]
+
+
+def _embed(model: QueryModel, pieces: list[QueryBlock]) -> list[Embedded]:
+    groups = [as_group(piece, np.arange(len(piece))) for piece in pieces]
+    is_shared = parallel.num_processes() > 1
+    model.gathered = borrow(model, anchors_of(model, groups)) if is_shared else None
+    return [embed_queries(model, [group]) for group in groups]
+
+
+def _sum(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum over all processes."""
+    return parallel.sum_over_processes(torch.from_numpy(values)).cpu().numpy()
 
 
 def frequency_mrr(graph: KnowledgeGraph, queries: QuerySet) -> float:

@@ -15,7 +15,8 @@ from torch import Tensor
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.store import FORMAT_VERSION, config_to_json, load_model, read_tensors
+from betae.models.store import FORMAT_VERSION, TABLE, config_to_json, load_model
+from betae.models.tensors import read_tensors
 from betae.storage import read_manifest
 from betae.training.checkpoint import STATE
 from betae.training.config import TrainConfig
@@ -53,14 +54,15 @@ def start_from(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> None:
 def _copy_weights(earlier: QueryModel, model: QueryModel, graph: KnowledgeGraph) -> None:
     known = earlier.state_dict()
     beside = {
-        "entities": _entities_beside,
+        TABLE: _entities_beside,
         **dict.fromkeys(model.relation_tables(), _relations_beside),
     }
     for name, tensor in model.state_dict().items():
         before = known[name].to(tensor.device)
-        if name in beside and len(before) < len(tensor):
-            before = torch.cat([before, _means(before, beside[name](graph), len(tensor))])
-        tensor.copy_(before)
+        number = model.num_entities if name == TABLE else len(tensor)
+        if name in beside and len(before) < number:
+            before = torch.cat([before, _means(before, beside[name](graph), number)])
+        tensor.copy_(before[model.rows.start : model.rows.stop] if name == TABLE else before)
 
 
 def _copy_loss(run: RunFolder, learner: Learner) -> None:

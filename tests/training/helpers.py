@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import socket
 
 import numpy as np
 import torch
@@ -74,11 +75,17 @@ def validation_queries(graph):
 
 
 def weights(folder):
-    """Every tensor of a checkpoint: weights, optimizer, random state."""
-    files = sorted(folder.glob("*.safetensors"))
-    return {
-        f"{file.stem}/{name}": tensor for file in files for name, tensor in load_file(file).items()
-    }
+    """Every tensor of a checkpoint: weights, optimizer, random state; shards put together."""
+    found = {}
+    for name in ("model", "state"):
+        if (folder / f"{name}.safetensors").is_file():
+            tensors = load_file(folder / f"{name}.safetensors")
+            found |= {f"{name}/{key}": tensor for key, tensor in tensors.items()}
+    shards = [load_file(file) for file in sorted(folder.glob("rows-*.safetensors"))]
+    for key in shards[0] if shards else ():
+        name = "model" if key == "entities" else "state"
+        found[f"{name}/{key}"] = torch.cat([shard[key] for shard in shards])
+    return found
 
 
 def last_weights(run):
@@ -117,6 +124,39 @@ def in_process(function, *arguments, timeout=60, **keywords):
         process.join()
         raise AssertionError("the process hangs")
     return process.exitcode
+
+
+def in_processes(size, function, *arguments, timeout=300):
+    """Call a function with its rank and arguments in processes as torchrun starts them.
+
+    Returns their exit codes.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.helpers"])
+    processes = [
+        context.Process(target=_as_one_of, args=(rank, size, port, function, arguments))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        for process in processes:
+            process.join(timeout)
+    finally:
+        for process in processes:
+            process.kill()
+    return [process.exitcode for process in processes]
+
+
+def _as_one_of(rank, size, port, function, arguments):
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": size}
+    ranks = {"RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({key: str(value) for key, value in {**place, **ranks}.items()})
+    torch.set_num_threads(1)
+    function(rank, *arguments)
 
 
 def run_training(run, config, queries, valid, resume=False, signal_at=None):

@@ -168,6 +168,7 @@ def test_state_goes_there_and_back(model_name):
     model, loss, optimizer, _ = make(model_name)
     advance(model, loss, optimizer, range(6))
     state = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    moments = {name: tensor.clone() for name, tensor in optimizer.moments().items()}
     weights = {k: v.clone() for k, v in model.state_dict().items()}
     of_loss = {k: v.clone() for k, v in loss.state_dict().items()}
     advance(model, loss, optimizer, range(6, 12))
@@ -176,11 +177,14 @@ def test_state_goes_there_and_back(model_name):
     resumed.load_state_dict(weights)
     resumed_loss.load_state_dict(of_loss)
     restored.restore(state)
+    for name, rows in restored.moments().items():
+        rows.copy_(moments[name])
     assert_bit_equal(restored.state(), state)
     advance(resumed, resumed_loss, restored, range(6, 12))
     assert_bit_equal(model.state_dict(), resumed.state_dict())
     assert_bit_equal(loss.state_dict(), resumed_loss.state_dict())
     assert_bit_equal(optimizer.state(), restored.state())
+    assert_bit_equal(optimizer.moments(), restored.moments())
     assert int(restored.state()["num_steps"]) == 12
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from betae import KnowledgeGraph, Run, Triples, train, world
+from betae import KnowledgeGraph, Run, Triples, parallel, train, world
 from betae.errors import InvalidArgument, StoreError
 from betae.graph.append import append_triples
 from betae.models.store import load_model
+from betae.training import distributed
 from betae.training.config import make_config
 from betae.training.folder import RunFolder
 from betae.training.learner import make_learner
@@ -83,6 +84,19 @@ def test_what_was_known_keeps_its_row_and_the_rest_begins_beside_it(earlier, gro
     torch.testing.assert_close(at["further"], at["new"])
     torch.testing.assert_close(at["lost"], known.mean(dim=0))
     torch.testing.assert_close(at["found"], known.mean(dim=0))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_of_three_processes_begins_with_its_rows(number, earlier, grown, monkeypatch):
+    whole, run = make_learner(grown, earlier.config), RunFolder(earlier.folder)
+    start_from(run, whole, grown)
+    monkeypatch.setattr(distributed, "num_processes", lambda: 3)
+    monkeypatch.setattr(parallel, "process_number", lambda: number)
+    part = make_learner(grown, earlier.config)
+    start_from(run, part, grown)
+    rows = part.model.rows
+    assert 0 < rows.number < grown.num_entities
+    assert torch.equal(part.model.entities, whole.model.entities[rows.start : rows.stop])
 
 
 def test_a_new_relation_begins_as_those_that_lead_from_the_same_entities(earlier, grown):
