@@ -33,9 +33,10 @@ QUERIES = {
     "sampled": "queries sampled by the release's rules",
     "query2box": "Query2Box's official queries",
 }
+RECONSTRUCTED = "8,464 of the 483,142 training edges of FB15k are reconstructed."
 NOTES = (
     "\\* on the official queries, not on these. † from memory of the paper, not checked; "
-    "`betae/evaluation/published.json` has the sources."
+    f"`betae/evaluation/published.json` has the sources. ‡ {RECONSTRUCTED}"
 )
 
 Members = Sequence[KeptEvaluation]  # evaluations on one query set
@@ -57,7 +58,8 @@ def read_results(folder: Path) -> list[KeptEvaluation]:
 
 def report_of(evaluations: Members) -> str:
     """Return the report of all results, without plots."""
-    return markdown_page(report_sections(evaluations, with_plots=False))
+    page = markdown_page(report_sections(evaluations, with_plots=False))
+    return f"{page.rstrip()}\n\n{RECONSTRUCTED}\n"
 
 
 def with_tables(readme: str, evaluations: Members) -> str:
@@ -117,7 +119,9 @@ def title_of(evaluation: Evaluation) -> str:
     """Say on which queries an evaluation was made."""
     subset = evaluation.queries.origin.get("subset")
     count = f"{evaluation.queries.count:,}" + (f", {subset}" if subset else "")
-    return f"{paper_dataset(evaluation)}, {QUERIES[query_kind(evaluation)]} ({count})"
+    graph = paper_dataset(evaluation)
+    mark = "‡" if graph == "FB15k" else ""
+    return f"{graph}{mark}, {QUERIES[query_kind(evaluation)]} ({count})"
 
 
 # ---- the tables -------------------------------------------------------------------------------
