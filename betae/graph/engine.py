@@ -100,11 +100,16 @@ class Engine:
             if any(words in str(error) for words in NO_SPACE):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             if isinstance(error, MemoryError | self._errors.OutOfMemoryException):
-                raise InvalidArgument(
-                    f"{self.memory} of memory is too little for these triples. Allow more: "
-                    "--memory with a larger number."
-                ) from error
+                raise too_little(self.memory) from error
             raise EngineError(str(error).partition("\n")[0]) from error
+
+
+def too_little(memory: str) -> InvalidArgument:
+    """Return the error that says so."""
+    return InvalidArgument(
+        f"{memory} of memory is too little for these triples. Allow more: --memory with a larger "
+        "number."
+    )
 
 
 def _import_duckdb() -> Any:

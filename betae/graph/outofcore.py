@@ -11,13 +11,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from betae.graph.columns import COLUMNS, Columns
 from betae.graph.edges import EDGES, SPLITS, Edges, Packing, Split
-from betae.graph.engine import Engine, EngineError, parse_memory, quoted, table_of_parquet
+from betae.graph.engine import (
+    Engine,
+    EngineError,
+    parse_memory,
+    quoted,
+    table_of_parquet,
+    too_little,
+)
 from betae.graph.graph import FORMAT_VERSION
 from betae.graph.pieces import fingerprint_of, write_adjacency, write_names, write_split
 from betae.graph.source import Reading
@@ -68,24 +76,41 @@ def ingest(
     reading, out = Reading(columns, delimiter, comment, format), Path(out)
     parse_memory(memory)
     with writing_folder(out, overwrite) as store:
-        work = store / "work"
-        work.mkdir()
-        with Engine(work, memory) as engine:
-            staged = stage(everything, reading, work, say)
-            report = staged.report
-            packing = _number(engine, staged, store, say)
-            _find_edges(engine, staged, packing, say)
-            if any(fractions):
-                say("Splitting at random")
-                _hold_out(engine, packing, fractions, seed, work)
-            edges = _write_splits(engine, packing, store, say)
-            report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, say)
-            names = {kind: engine.size(kind) for kind in ("entities", "relations")}
-        shutil.rmtree(work)
+        try:
+            report, facts = _fill(store, memory, everything, reading, fractions, seed, say)
+        except MemoryError as error:
+            raise too_little(memory) from error
         say("Computing checksums")
-        facts = {**names, "edges": edges, "fingerprint": fingerprint_of(store)}
-        write_manifest(store, "graph", FORMAT_VERSION, {**facts, "ancestors": (), "prefixes": {}})
+        facts |= {"fingerprint": fingerprint_of(store), "ancestors": (), "prefixes": {}}
+        write_manifest(store, "graph", FORMAT_VERSION, facts)
     return report
+
+
+def _fill(
+    store: Path,
+    memory: str,
+    everything: list[tuple[Split, Any]],
+    reading: Reading,
+    fractions: list[float],
+    seed: int,
+    say: Say,
+) -> tuple[ReadReport, dict[str, Any]]:
+    """Write all arrays of the graph; return what happened, and how large it is."""
+    work = store / "work"
+    work.mkdir()
+    with Engine(work, memory) as engine:
+        staged = stage(everything, reading, work, say)
+        report = staged.report
+        packing = _number(engine, staged, store, say)
+        _find_edges(engine, staged, packing, say)
+        if any(fractions):
+            say("Splitting at random")
+            _hold_out(engine, packing, fractions, seed, work)
+        edges = _write_splits(engine, packing, store, say)
+        report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, say)
+        names = {kind: engine.size(kind) for kind in ("entities", "relations")}
+    shutil.rmtree(work)
+    return report, {**names, "edges": edges}
 
 
 # ---- names to ids, duplicates -------------------------------------------------------------------

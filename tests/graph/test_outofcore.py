@@ -370,6 +370,18 @@ def test_too_little_memory_is_told(tmp_path, facts, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
+def test_too_little_memory_outside_the_engine_is_told_too(tmp_path, write):
+    def fail(said):
+        if "edges of train" in said:
+            raise MemoryError
+
+    facts = write("facts.tsv", "a\tr\tb\n")
+    assert "1GB of memory is too" in refused(
+        tmp_path, facts, InvalidArgument, memory="1GB", say=fail
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["facts.tsv"]
+
+
 def test_without_duckdb_it_is_said_what_to_install(tmp_path, facts, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert "pip install 'betae[ingest]'" in refused(tmp_path, facts, InvalidArgument)
@@ -423,3 +435,21 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path, facts, limit):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"The disk is full: {tmp_path / 'graph'} was not written" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+LIMITED = """
+import resource, sys
+from betae import ingest
+resource.setrlimit(resource.RLIMIT_DATA, (512 * 10**6, 512 * 10**6))
+ingest(sys.argv[1], out=sys.argv[2], memory="512MB")
+print(bytearray(400 * 10**6)[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit that the system enforces")
+def test_the_system_may_enforce_the_limit(tmp_path, facts):
+    command = [sys.executable, "-c", LIMITED, facts, tmp_path / "graph"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "MemoryError" in done.stderr.splitlines()[-1]  # of what comes after it
+    expected = KnowledgeGraph.from_triples(read_triples(facts)).fingerprint
+    assert KnowledgeGraph.open(tmp_path / "graph").fingerprint == expected
