@@ -37,7 +37,7 @@ class Batch:
 
     step: int
     groups: list[Group]  # positions 0 .. B - 1, in order
-    candidates: Tensor  # (C,) entity ids, distinct
+    candidates: Tensor  # (C,) entity ids, ascending
     is_answer: Tensor  # (B, C)
     positive: Tensor  # (B,): the column of one answer of each query
     negatives: Tensor  # (B, negatives): columns of non-answers; margin loss only
@@ -99,15 +99,13 @@ def make_batch(
     positive = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
     negatives, candidates = _sample_candidates(answers, positive, config, num_entities, generator)
     weights = (4 + answers.lengths) ** -0.5
-    column = np.full(num_entities, -1, dtype=np.int32)
-    column[candidates] = np.arange(len(candidates))
     return Batch(
         step,
         groups,
         torch.from_numpy(candidates).long(),
-        torch.from_numpy(_mark_answers(answers.offsets, answers.values, column, len(candidates))),
-        torch.from_numpy(column[positive]).long(),
-        torch.from_numpy(column[negatives]).long(),
+        torch.from_numpy(_mark_answers(answers.offsets, answers.values, candidates)),
+        torch.from_numpy(np.searchsorted(candidates, positive)),
+        torch.from_numpy(np.searchsorted(candidates, negatives)),
         torch.from_numpy((weights / weights.mean()).astype(np.float32)),
         torch.from_numpy(answers.lengths),
         {name: stream.position() for name, stream in streams.items()},
@@ -161,13 +159,16 @@ def _sample_candidates(
 
 
 @njit(nogil=True, cache=True)
-def _mark_answers(offsets, values, column, num_candidates):  # type: ignore[no-untyped-def]
-    """Return which candidates are answers of which query, (num_queries, num_candidates)."""
-    marks = np.zeros((len(offsets) - 1, num_candidates), dtype=np.bool_)
+def _mark_answers(offsets, values, candidates):  # type: ignore[no-untyped-def]
+    """Return which candidates are answers of which query, (num_queries, num_candidates).
+
+    By search, not by a list of all entities, which would be long.
+    """
+    marks = np.zeros((len(offsets) - 1, len(candidates)), dtype=np.bool_)
     for row in range(len(offsets) - 1):
         for i in range(offsets[row], offsets[row + 1]):
-            place = column[values[i]]
-            if place >= 0:
+            place = np.searchsorted(candidates, values[i])
+            if place < len(candidates) and candidates[place] == values[i]:
                 marks[row, place] = True
     return marks
 

@@ -1,6 +1,7 @@
 """Batches: true to the mix, to the seed and to the answers; no answer is ever a negative."""
 
 import threading
+import tracemalloc
 from collections import Counter
 from unittest.mock import patch
 
@@ -36,7 +37,7 @@ def queries_of(batch):
 def check_batch(batch, graph, config):
     """Check every claim of a batch by Python sets."""
     candidates = batch.candidates.tolist()
-    assert len(set(candidates)) == len(candidates)
+    assert sorted(set(candidates)) == candidates
     assert set(candidates) <= set(range(graph.num_entities))
     for row, query in enumerate(queries_of(batch)):
         answers = slow_answers(graph, query, "train")
@@ -367,3 +368,29 @@ def test_a_structure_with_fixed_names(graph):
     batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
     check_batch(batch, graph, config)
     assert all(str(graph.entity_id("e1")) in str(query) for query in queries_of(batch))
+
+
+class Answered:
+    """A stream of queries that have the same few answers."""
+
+    structure = STRUCTURES["1p"]
+
+    def take(self, number):
+        answers = Ragged.from_rows([[3, 5_000_000]] * number)
+        return np.zeros((number, 2), dtype=np.int32), answers
+
+    def position(self):
+        return [0]
+
+
+def test_memory_for_a_batch_does_not_grow_with_the_graph():
+    config = small_config(structures={"1p": 1.0})
+    make_batch(0, {"1p": Answered()}, config, 10_000_000)  # compiles
+    tracemalloc.start()
+    batch = make_batch(1, {"1p": Answered()}, config, 10_000_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20  # a number for each entity would take 40 MB
+    answers = torch.isin(batch.candidates, torch.tensor([3, 5_000_000]))
+    assert answers.any()
+    assert (batch.is_answer == answers).all()
