@@ -44,6 +44,8 @@ def local_folder(place: Path | str) -> Path:
     files = {name: facts for name, facts in files.items() if not name.startswith(NOT_COPIED)}
     if not files:
         raise StoreError(f"There is nothing at {address}.")
+    if outside := [name for name in files if ".." in Path(name).parts]:
+        raise StoreError(f"{address} has a file that would be copied elsewhere: {outside[0]}.")
     target = _cache() / hashlib.sha256(repr((address, _state(files))).encode()).hexdigest()[:32]
     _copy_once(system, root, sorted(files), target, address)
     _copies[target.resolve()] = address

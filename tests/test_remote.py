@@ -82,3 +82,10 @@ def test_a_copy_that_fails_leaves_nothing(store, cache, monkeypatch):
 def test_addresses_that_lead_nowhere(address, error, message):
     with pytest.raises(error, match=message):
         local_folder(address)
+
+
+def test_no_file_is_copied_outside(store, cache):
+    store.pipe_file("/bucket/run/../../evil", b"x")
+    with pytest.raises(StoreError, match=r"copied elsewhere: \.\./\.\./evil"):
+        local_folder("memory://bucket/run")
+    assert not cache.exists()
