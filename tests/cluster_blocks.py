@@ -46,7 +46,8 @@ def note_block(folder, function, numbered):
     number, block = numbered
     name = f"{number}-{os.getpid()}-{ray.get_runtime_context().get_node_id()}"
     (folder / f"begun-{name}").write_text("")
-    time.sleep(0.1)
+    while (folder / "hold").exists():
+        time.sleep(0.05)
     result = function(block)
     (folder / f"ended-{name}").write_text("")
     return result

@@ -162,21 +162,27 @@ def test_eval_ends_with_the_same_figures_when_a_node_dies(
     monkeypatch.setattr(cluster, "map", noting)
     monkeypatch.setattr(cluster, "say", said.append)
 
-    def kill_in_the_middle(_what, done, _total):
-        running = noted(tmp_path, "begun") - noted(tmp_path, "ended")
-        under_way = {number for number, _, node in running if node == lost.node_id}
-        if done and under_way and not costs:
-            costs.update(under_way)
-            nodes.remove_node(lost, allow_graceful=False)
+    (tmp_path / "hold").touch()  # no block ends
 
+    def kill_when_it_has_a_block():
+        while not costs:
+            begun = noted(tmp_path, "begun")
+            costs.update(number for number, _, node in begun if node == lost.node_id)
+            time.sleep(0.05)
+        nodes.remove_node(lost, allow_graceful=False)
+        end = time.monotonic() + 60
+        while not said and time.monotonic() < end:
+            time.sleep(0.05)
+        (tmp_path / "hold").unlink()
+
+    killer = threading.Thread(target=kill_when_it_has_a_block, daemon=True)
+    killer.start()
     try:
-        found = opened.evaluate(
-            made / "queries", empty_queries=5, cluster=cluster, progress=kill_in_the_middle
-        )
+        found = opened.evaluate(made / "queries", empty_queries=5, cluster=cluster)
     finally:
+        killer.join()
         nodes.add_node(num_cpus=1, object_store_memory=SMALL)
     assert replace(found, seconds=0) == replace(alone, seconds=0)
-    assert costs
     begun = [number for number, _, _ in noted(tmp_path, "begun")]
     assert all(begun.count(number) > 1 for number in costs)
     assert len(said) == 1
