@@ -32,11 +32,8 @@ def fail(kind, _):
 
 
 def open_noting(folder, open_block):
-    """Leave a file for each process that opens it, and for each block that begins and ends.
-
-    To open it twice in a process is an error.
-    """
-    (folder / f"opened-{os.getpid()}").touch(exist_ok=False)
+    """Leave a file for each process that opens it, and for each block that begins and ends."""
+    (folder / f"opened-{os.getpid()}").write_text("")
     return partial(note_block, folder, open_block())
 
 

@@ -107,8 +107,9 @@ def test_each_process_opens_once_and_few_blocks_are_under_way(cluster, tmp_path)
     assert len(taken) <= 12 + 3 * cluster.num_workers
     found.close()
     opened = {process for (process,) in noted(tmp_path, "opened")}
-    assert {process for _, process, _ in noted(tmp_path, "begun")} <= opened
+    assert {process for _, process, _ in noted(tmp_path, "begun")} == opened
     assert str(os.getpid()) not in opened
+    assert len({node for _, _, node in noted(tmp_path, "begun")}) > 1
 
 
 def test_an_error_of_a_block_is_raised_as_it_is(cluster):
