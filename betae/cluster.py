@@ -102,7 +102,7 @@ class Cluster:
     def map(self, open: Open[Block, Result], blocks: Iterable[Block]) -> Iterator[Result]:
         """Yield the result of every block, in order: see `map_blocks`."""
         task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(_do_block)
-        opener, rest = pickle.dumps(open), iter(blocks)  # small, so it goes with each block
+        opener, rest = self.ray.put(pickle.dumps(open)), iter(blocks)
         ahead: deque[Any] = deque()
         try:
             while True:
@@ -185,10 +185,9 @@ def _connect(ray: Any, address: str) -> None:
         _check_listens(address)
     try:
         ray.init(address, **options, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # Ray raises plain ones, too
-        what = (str(error) or type(error).__name__).splitlines()[0]
-        verb = "started" if address == "local" else "joined"
-        raise ClusterError(f"The Ray cluster {address} cannot be {verb}: {what}") from error
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        what = str(error).splitlines()[0]
+        raise ClusterError(f"The Ray cluster {address} cannot be joined: {what}") from error
 
 
 def _running() -> str:

@@ -29,10 +29,10 @@ STRUCTURES = ("1p", "2p", "2i", "2u", "2in")
 SMALL = 100 * 2**20  # bytes of a node's object store
 # How soon Ray notices that a node has died; it takes 15 seconds by default.
 SOON = {
-    "health_check_initial_delay_ms": 300,
-    "health_check_period_ms": 300,
-    "health_check_timeout_ms": 4000,  # a node that is alive may be slow on a busy machine
-    "health_check_failure_threshold": 5,
+    "health_check_initial_delay_ms": 200,
+    "health_check_period_ms": 200,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
 }
 
 
