@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from betae import parallel
 from betae.answering.answerer import Answerer
-from betae.answering.by_completion import ByCompletion
+from betae.answering.by_completion import ByCompletion, distances_of
 from betae.answering.by_embedding import ByEmbedding
 from betae.answering.complete import missing_edges
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
 from betae.answering.edges import EdgeProbabilities, log_odds_of_missing
-from betae.answering.evaluation import evaluate_on
 from betae.answering.fitted import fitted_calibration, fitted_edges
 from betae.answering.results import Method
 from betae.checks import check_choice
-from betae.cluster import Cluster
+from betae.evaluation.evaluate import evaluate
 from betae.evaluation.results import (
     Evaluation,
     KeptEvaluation,
@@ -40,7 +39,6 @@ from betae.models.base import QueryModel
 from betae.models.plan import UnionForm
 from betae.models.store import load_model
 from betae.querysets.query_set import QuerySet
-from betae.remote import address_of, local_folder, write_back
 from betae.search.approximate import (
     Index,
     Kind,
@@ -79,15 +77,10 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str, graph: Path | str | None = None) -> Run:
-        """Open a run, from a folder or address; `graph` is that of its graph, if that has moved."""
-        run = cls(local_folder(folder), None if graph is None else local_folder(graph))
+        """Open a run; `graph` is the folder of its graph, if that has moved since training."""
+        run = cls(folder, graph)
         run._parts.best_model()  # raises if there is none
         return run
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the places of its folders, for processes that open it there."""
-        graph = self._moved_graph and address_of(Path(self._moved_graph))
-        return Run.open, (address_of(self.folder), graph)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -135,7 +128,6 @@ class Run:
         method: Method = "embedding",
         split: str = "test",
         empty_queries: int = 1000,
-        cluster: Cluster | None = None,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> Evaluation:
         """Evaluate the model on a query set, and keep the result under a name.
@@ -144,8 +136,8 @@ class Run:
         read; the result is named after it unless a name is given. By `method` entities are ranked
         by their distance from the embedded query, as in the paper, or by the truth of the query
         over the completed graph, in which training edges alone count as known. `empty_queries` of
-        each kind are sampled to test whether queries without answers are recognised. A `cluster`
-        ranks the queries. `progress` is told what is being done, how much, and of how much.
+        each kind are sampled to test whether queries without answers are recognised. `progress` is
+        told what is being done, how much of it is done, and how much there is.
         """
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
@@ -157,19 +149,23 @@ class Run:
         name = (name or queries.split) + ("" if method == "embedding" else "-completed")
         check_place(evaluation_file(self.folder, name))
         with parallel.joined("Evaluate again."):
-            cache_bytes = CACHE_BYTES if cluster else EVALUATION_CACHE  # of each worker
-            load = partial(self.completed_graph, "train", cache_bytes=cache_bytes)
-            evaluation = evaluate_on(
-                cluster,
-                self.model if method == "embedding" else load,
-                graph,
-                queries,
-                empty_queries=empty_queries,
-                progress=progress,
-            )
+            if method == "embedding":
+                evaluation = evaluate(
+                    self.model(), graph, queries, empty_queries=empty_queries, progress=progress
+                )
+            else:
+                completed = self.completed_graph("train", cache_bytes=EVALUATION_CACHE)
+                models = completed.probabilities.predictors
+                evaluation = evaluate(
+                    models[0],
+                    graph,
+                    queries,
+                    score=partial(distances_of, completed),
+                    predictors=[model.name for model in models],
+                    progress=progress,
+                )
             if parallel.process_number() == 0:
                 save_evaluation(evaluation, self.folder, name)
-                write_back(evaluation_file(self.folder, name))
         return evaluation
 
     @property
@@ -236,13 +232,18 @@ class Run:
         entity: str | None = None,
         above: float = 0.5,
         edges: Edges = "all",
-        cluster: Cluster | None = None,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> pl.DataFrame:
         """Return the most probable edges that the graph lacks: see `betae.answering.complete`."""
-        load = partial(self.completed_graph, edges)
-        of = relation, entity, above
-        return missing_edges(self.graph, load(), *of, cluster=cluster, load=load, progress=progress)
+        completed = self.completed_graph(edges)
+        return missing_edges(
+            self.graph,
+            completed,
+            relation=relation,
+            entity=entity,
+            above=above,
+            progress=progress,
+        )
 
     @property
     def index(self) -> Index:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
 from betae.answering.derivation import derive
@@ -15,7 +16,10 @@ from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.execute import group_queries
+from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.structures import columns_of, fill
+from betae.querysets.query_set import QueryBlock
 
 VALUES_AT_ONCE = 2**21  # truth values of a node, for a batch of queries
 
@@ -79,3 +83,27 @@ class ByCompletion:
 def queries_at_once(completed: CompletedGraph) -> int:
     """Return how many queries to evaluate together."""
     return min(128, max(8, VALUES_AT_ONCE // completed.num_entities))
+
+
+def distances_of(
+    completed: CompletedGraph,
+    block: QueryBlock,
+    union: UnionForm = "DNF",  # noqa: ARG001
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Yield rows of a block with the truth of all entities, negated, (n, num_entities).
+
+    As `betae.evaluation.evaluate` takes it; unions have but one form here. Queries that continue by
+    the same relations come together, since they share most of the rows of the completed graph.
+    """
+    columns = columns_of(block.structure)
+    continued = [
+        int(node.relation)
+        for node in nodes(fill(columns.structure, range(len(columns.names))))
+        if isinstance(node, Project) and not isinstance(node.operand, Entity)
+    ]
+    keys = columns.expand(block.symbols)[:, continued].T
+    order = np.lexsort(keys) if continued else np.arange(len(block))
+    at_once = queries_at_once(completed)
+    for start in range(0, len(block), at_once):
+        rows = order[start : start + at_once]
+        yield rows, -evaluate(completed, block.structure, block.symbols[rows]).root.values
