@@ -1,4 +1,4 @@
-"""Scoring, the entity table and mixed batches, each against the straightforward way.
+"""Scoring, products, the entity table and mixed batches, each against the straightforward way.
 
     python benchmarks/models.py [--repeat 5]
 
@@ -17,6 +17,7 @@ from torch.distributions import Beta, kl_divergence
 from betae.models import BetaE
 from betae.models.divergence import entity_table
 from betae.models.execute import Group, embed_queries
+from betae.models.products import inner_products
 from betae.queries.ast import Entity, nodes
 from betae.queries.structures import STRUCTURES, TRAINING, is_placeholder
 
@@ -57,6 +58,19 @@ def benchmark_scoring(model: BetaE, repeat: int) -> None:
         return seconds(lambda: model.distance(queries, table).topk(10, largest=False))
 
     compare("score 64 queries, torch.distributions / product", objects, product, repeat)
+
+
+def benchmark_products(model: BetaE, repeat: int) -> None:
+    """Products of few and many rows with the table, by PyTorch's `@` and by ours."""
+    table = model.table()
+    for number in (1, 16, 64, 256):
+        rows = torch.randn(number, table.shape[1])
+        compare(
+            f"{number} rows times the table, @ / inner_products",
+            lambda rows=rows: seconds(lambda: rows @ table.T),
+            lambda rows=rows: seconds(lambda: inner_products(rows, table)),
+            repeat,
+        )
 
 
 def benchmark_table(model: BetaE, repeat: int) -> None:
@@ -122,6 +136,7 @@ def main() -> None:
     model = BetaE(NUM_ENTITIES, NUM_RELATIONS)
     with torch.no_grad():
         benchmark_scoring(model, repeat)
+        benchmark_products(model, repeat)
     benchmark_table(model, repeat)
     benchmark_batch(model, repeat)
 
