@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
+from betae import KnowledgeGraph
 from betae.server.app import PAGE
-from tests.server.conftest import SCRIPT, serving
+from tests.server.conftest import ODD, SCRIPT, serving
 
 AXE = Path(__file__).parent / "axe" / "axe-core-4.14.0.min.js"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -231,6 +232,51 @@ def test_a_question_can_be_typed_with_completion_alone(browser, of_run):
         assert field.get_attribute("aria-expanded") == "false"
         page.keyboard.press("Enter")
         assert page.locator(".answer .label").first.inner_text() == "Oslo"
+
+
+def complete(page, typed, text):
+    """Type a part of a name, and take the suggestion that has a text."""
+    page.keyboard.type(typed)
+    page.locator("#suggestions [role=option]").filter(has_text=text).first.click()
+
+
+def test_names_are_completed_in_sparql(browser, of_run):
+    with a_page(browser, of_run) as page:
+        field, labels = page.get_by_label("Question"), page.locator(".answer .label")
+        field.focus()
+        complete(page, "SELECT ?x { bo", "Bob Lee (bob)")
+        complete(page, "liv", "lives_in")
+        complete(page, "?", "?x")
+        assert field.input_value() == "SELECT ?x { <bob> <lives_in> ?x "
+        page.keyboard.type("}")
+        page.keyboard.press("Enter")
+        assert labels.first.inner_text() == "Oslo"
+        field.fill("")
+        complete(page, "SELECT ?x { ?x <lives_in> a/", ODD)  # its name needs escapes
+        page.keyboard.type("}")
+        page.keyboard.press("Enter")
+        wait_until(page, lambda: labels.count() and labels.first.inner_text() != "Oslo")
+        assert page.locator("#error").is_hidden()
+
+
+def test_prefixes_are_completed_in_sparql(browser, tmp_path):
+    turtle = "@prefix x: <http://x.org/> .\nx:ann x:knows x:bob .\nx:bob x:likes <urn:tea> .\n"
+    (tmp_path / "facts.ttl").write_text(turtle)
+    KnowledgeGraph.from_triples(tmp_path / "facts.ttl").save(tmp_path / "graph")
+    with (
+        serving(KnowledgeGraph.open(tmp_path / "graph")) as client,
+        a_page(browser, client) as page,
+    ):
+        field = page.get_by_label("Question")
+        field.focus()
+        complete(page, "SELECT ?y { x", "x:")
+        complete(page, "bo", "http://x.org/bob")
+        complete(page, "lik", "http://x.org/likes")
+        complete(page, "<urn", "urn:tea")
+        complete(page, "; x:kn", "http://x.org/knows")
+        complete(page, "?", "?y")
+        expected = "SELECT ?y { x:bob x:likes <urn:tea> ; x:knows ?y "
+        assert field.input_value() == expected
 
 
 # ---- the address --------------------------------------------------------------------------------

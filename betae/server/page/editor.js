@@ -3,7 +3,8 @@
 import * as api from "./api.js";
 import { Completion } from "./completion.js";
 import { byId } from "./dom.js";
-import { isSparql, placeIn, spell, variablesIn } from "./language.js";
+import { placeIn, spell, variablesIn } from "./language.js";
+import { expand, isSparql, placeInTriple, spellIri } from "./sparql.js";
 
 const MOST = 8;
 const OPERATORS = [
@@ -53,10 +54,10 @@ function insert(input, start, end, text) {
 // Suggest what fits where the cursor is. Without a word there, only if asked for.
 async function suggest(text, cursor, signal, isAsked) {
   const before = text.slice(0, cursor);
-  const place = placeIn(before);
+  const place = isSparql(text) ? placeInTriple(before) : placeIn(before);
   const { kind, typed } = place;
-  if (isSparql(text) || kind === "none" || (!typed && !isAsked)) return { options: [], place };
-  const options = await of(kind, place, text, signal);
+  if (kind === "none" || (!typed && !isAsked)) return { options: [], place };
+  const options = await (isSparql(text) ? ofTriple : of)(kind, place, text, signal);
   return { options: options.slice(0, MOST + PREFIXES.length), place };
 }
 
@@ -86,6 +87,31 @@ async function of(kind, { typed, argument }, text, signal) {
     insert: spell(name) + end,
   }));
   return [...begins(own, typed), ...entities];
+}
+
+let prefixes; // of the graph
+
+async function ofTriple(kind, { typed }, text, signal) {
+  const variables = variablesIn(text).filter((name) => name !== typed);
+  const own = variables.map((name) => ({ text: name, kind: "variable", insert: `${name} ` }));
+  if (typed.startsWith("?")) return begins(own, typed);
+  prefixes ??= (await api.model()).graph.prefixes;
+  const short = Object.entries(prefixes).map(([prefix, iri]) => ({
+    text: `${prefix}:`,
+    kind: iri,
+    insert: `${prefix}:`,
+  }));
+  const name = expand(typed, prefixes);
+  const found =
+    kind === "predicate"
+      ? (await api.relations(name, MOST, signal)).relations
+      : (await api.entities(name, MOST, signal)).entities;
+  const names = found.map(({ name, label, edges }) => ({
+    text: label === name ? name : `${label} (${name})`,
+    kind: `${kind}, ${edges} edges`,
+    insert: `${spellIri(name, prefixes)} `,
+  }));
+  return [...begins([...own, ...short], typed), ...names];
 }
 
 function begins(options, typed) {

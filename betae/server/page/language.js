@@ -10,8 +10,6 @@ export function spell(name) {
   return BARE.test(name) && name !== "exists" && name !== "_" ? name : JSON.stringify(name);
 }
 
-export const isSparql = (text) => /^\s*(select|prefix|base)\b/i.test(text);
-
 // An atom that goes from one end to another: with `inverse`, against the relation's direction.
 export function atom({ relation, inverse }, from, to) {
   return inverse ? `${spell(relation)}(${to}, ${from})` : `${spell(relation)}(${from}, ${to})`;
