@@ -19,9 +19,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from betae import Run, sample_queries
-from betae.answering.by_completion import distances_of
 from betae.answering.calibration import calibration_error
 from betae.answering.completed import CompletedGraph
+from betae.answering.evaluation import distances_of
 from betae.exact.answers import answers_of_structure
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.structures import EPFO, NEGATION

@@ -18,24 +18,21 @@ from torch import nn
 
 from betae import Run
 from betae.models.base import QueryModel
-from betae.search.approximate import build_index, measure, typical_queries
+from betae.search.approximate import build_index
+from betae.search.measure import measure, typical_queries
 
 AT_ONCE = 50_000
 
 
-def sample_table(model: QueryModel, number: int, spread: float) -> torch.Tensor:
+def sample_entities(model: QueryModel, number: int, spread: float) -> nn.Parameter:
     generator = torch.Generator().manual_seed(0)
     trained = model.entities.detach()
     deviation = spread * trained.std(dim=0)
-    pieces = []
-    for start in range(0, number, AT_ONCE):
-        size = min(AT_ONCE, number - start)
-        rows = trained[torch.randint(len(trained), (size,), generator=generator)]
-        rows = rows + deviation * torch.randn(rows.shape, generator=generator)
-        model.entities = nn.Parameter(rows, requires_grad=False)
-        pieces.append(model.table())
-    model.entities = nn.Parameter(trained, requires_grad=False)
-    return torch.cat(pieces)
+    rows = torch.empty(number, trained.shape[1])
+    for part in rows.split(AT_ONCE):
+        chosen = torch.randint(len(trained), (len(part),), generator=generator)
+        part.copy_(trained[chosen] + deviation * torch.randn(part.shape, generator=generator))
+    return nn.Parameter(rows, requires_grad=False)
 
 
 def main() -> None:
@@ -48,9 +45,10 @@ def main() -> None:
     run = Run.open(arguments.run)
     model = run.model()
     to_tune, to_measure = (typical_queries(model, run.graph, seed=seed) for seed in (0, 1))
-    table = sample_table(model, arguments.entities, arguments.spread)
+    model.entities = sample_entities(model, arguments.entities, arguments.spread)
+    table = model.table()
     start = time.perf_counter()
-    index = build_index(model, table, to_tune, kind=arguments.kind)
+    index = build_index(model, to_tune, kind=arguments.kind)
     print(f"{index.kind} of {len(table):,} entities built in {time.perf_counter() - start:.0f} s")
     exact, found = measure(model, table, to_measure, [index])
     print(f"exact  {exact.milliseconds:8.1f} ms a query")

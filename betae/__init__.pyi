@@ -1,11 +1,13 @@
 from .answering.answerer import Answerer
 from .answering.results import Answer, Answers, Step
+from .cluster import Cluster
 from .datasets.bundled import world
 from .datasets.release import read_release
 from .datasets.release_queries import open_queries
 from .errors import (
     AmbiguousName,
     BetaeError,
+    ClusterError,
     InvalidArgument,
     ProcessLost,
     QueryError,
@@ -44,6 +46,8 @@ __all__ = [
     "BetaConfig",
     "BetaeError",
     "BoxConfig",
+    "Cluster",
+    "ClusterError",
     "ComplexConfig",
     "Entity",
     "Evaluation",

@@ -7,6 +7,7 @@ BetaeError
 ├── QueryError
 │   ├── QuerySyntaxError  puts a caret under the column
 │   └── UnsupportedQuery  says which part cannot be done, and what to do instead
+├── ClusterError          a Ray cluster that cannot be joined, or a node of it that cannot work
 ├── ProcessLost           another process of a torchrun has ended: says what to do
 ├── TrainingStopped       training cannot continue: says at which step, and what is kept
 └── UnresolvedName        a name that does not lead to one thing in the graph
@@ -19,10 +20,21 @@ The command line prints the message without a traceback and exits with 2.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 class BetaeError(Exception):
     """Base of all errors that betae raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is, not by its constructor's arguments: it may have to cross to another process.
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[BetaeError], args: tuple[Any, ...]) -> BetaeError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class InvalidArgument(BetaeError):
@@ -63,6 +75,10 @@ class QuerySyntaxError(QueryError):
 
 class UnsupportedQuery(QueryError):
     """A query that is well written but that this form, model or graph cannot answer."""
+
+
+class ClusterError(BetaeError):
+    """A Ray cluster that cannot be joined, or one of whose nodes cannot do its part."""
 
 
 class ProcessLost(BetaeError):

@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from betae import parallel
 from betae.answering.answerer import Answerer
-from betae.answering.by_completion import ByCompletion, distances_of
+from betae.answering.by_completion import ByCompletion
 from betae.answering.by_embedding import ByEmbedding
+from betae.answering.by_index import IndexSearch
+from betae.answering.by_parts import ByParts
 from betae.answering.complete import missing_edges
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
-from betae.answering.edges import EdgeProbabilities, log_odds_of_missing
+from betae.answering.edges import EdgeProbabilities, EdgeWeights, log_odds_of_missing
+from betae.answering.evaluation import evaluate_on
 from betae.answering.fitted import fitted_calibration, fitted_edges
+from betae.answering.part import WholeGraph
 from betae.answering.results import Method
 from betae.checks import check_choice
-from betae.evaluation.evaluate import evaluate
+from betae.cluster import Cluster
 from betae.evaluation.results import (
     Evaluation,
     KeptEvaluation,
@@ -39,15 +43,10 @@ from betae.models.base import QueryModel
 from betae.models.plan import UnionForm
 from betae.models.store import load_model
 from betae.querysets.query_set import QuerySet
-from betae.search.approximate import (
-    Index,
-    Kind,
-    Speed,
-    build_index,
-    measure_all,
-    typical_queries,
-)
+from betae.remote import address_of, local_folder, write_back
+from betae.search.approximate import KINDS, Index, Kind, build_index
 from betae.search.export import export_vectors
+from betae.search.measure import Speed, measure_all, typical_queries
 from betae.storage import check_place
 from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
@@ -77,10 +76,15 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str, graph: Path | str | None = None) -> Run:
-        """Open a run; `graph` is the folder of its graph, if that has moved since training."""
-        run = cls(folder, graph)
+        """Open a run, from a folder or address; `graph` is that of its graph, if that has moved."""
+        run = cls(local_folder(folder), None if graph is None else local_folder(graph))
         run._parts.best_model()  # raises if there is none
         return run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the places of its folders, for processes that open it there."""
+        graph = self._moved_graph and address_of(Path(self._moved_graph))
+        return Run.open, (address_of(self.folder), graph)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -128,6 +132,7 @@ class Run:
         method: Method = "embedding",
         split: str = "test",
         empty_queries: int = 1000,
+        cluster: Cluster | None = None,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> Evaluation:
         """Evaluate the model on a query set, and keep the result under a name.
@@ -136,8 +141,9 @@ class Run:
         read; the result is named after it unless a name is given. By `method` entities are ranked
         by their distance from the embedded query, as in the paper, or by the truth of the query
         over the completed graph, in which training edges alone count as known. `empty_queries` of
-        each kind are sampled to test whether queries without answers are recognised. `progress` is
-        told what is being done, how much of it is done, and how much there is.
+        each kind are sampled to test whether queries without answers are recognised. On a
+        `cluster`, its workers do the ranking. `progress` is told what is being done, how much, and
+        of how much.
         """
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
@@ -149,23 +155,19 @@ class Run:
         name = (name or queries.split) + ("" if method == "embedding" else "-completed")
         check_place(evaluation_file(self.folder, name))
         with parallel.joined("Evaluate again."):
-            if method == "embedding":
-                evaluation = evaluate(
-                    self.model(), graph, queries, empty_queries=empty_queries, progress=progress
-                )
-            else:
-                completed = self.completed_graph("train", cache_bytes=EVALUATION_CACHE)
-                models = completed.probabilities.predictors
-                evaluation = evaluate(
-                    models[0],
-                    graph,
-                    queries,
-                    score=partial(distances_of, completed),
-                    predictors=[model.name for model in models],
-                    progress=progress,
-                )
+            cached = CACHE_BYTES if cluster else EVALUATION_CACHE  # of each worker
+            completed = partial(self.completed_graph, "train", cache_bytes=cached)
+            evaluation = evaluate_on(
+                cluster,
+                self.model if method == "embedding" else completed,
+                graph,
+                queries,
+                empty_queries=empty_queries,
+                progress=progress,
+            )
             if parallel.process_number() == 0:
                 save_evaluation(evaluation, self.folder, name)
+                write_back(evaluation_file(self.folder, name))
         return evaluation
 
     @property
@@ -189,22 +191,27 @@ class Run:
 
         `edges` says which edges of the graph count as known facts. By `method` answers come from
         the completed graph, of which `cache_bytes` are kept, or are ranked by their distance from
-        the embedded question: then `use_index` searches by the index that `build_index` made, and
-        `union` is the form of its unions. Without validation edges there is nothing to fit
-        probabilities on: answers are ranked by embedding, without. `say` is told what takes long.
+        the embedded question: then `union` is the form of its unions. With `use_index` the entities
+        to rank are those that the indexes of `build_index` find. Without validation edges nothing
+        can be fitted: answers are ranked by embedding, without. `say` is told what takes long.
         """
         check_choice("edges", edges, EDGES)
         check_choice("method", method, METHODS)
         check_choice("union", union, get_args(UnionForm))
-        if method == "completed" and not use_index and len(self.graph.splits["valid"]):
+        if method == "completed" and len(self.graph.splits["valid"]):
+            if use_index:
+                models, indexes, weights, log_odds = self._predictors(edges, say, use_index)
+                whole = WholeGraph(self.graph, models, weights, log_odds, edges)
+                return Answerer(self.graph, ByParts(whole, indexes), edges)
             completed = self.completed_graph(edges, cache_bytes=cache_bytes, say=say)
             return Answerer(self.graph, ByCompletion(self.graph, completed), edges)
         # Looked up once: a training that still goes on may write a better model meanwhile.
         folder = self.model_folder
         index = Index.open(self._parts.index, folder.name) if use_index else None
-        model, path = load_model(folder), self._parts.calibration
-        calibration = fitted_calibration(path, folder.name, model, self.graph, say)
-        ranker = ByEmbedding(self.graph, model, calibration, index, union)
+        model, path = load_model(folder, check_rows=not use_index), self._parts.calibration
+        search = IndexSearch(model, index) if index else None
+        calibration = fitted_calibration(path, folder.name, model, self.graph, search, say)
+        ranker = ByEmbedding(self.graph, model, calibration, search, union)
         return Answerer(self.graph, ranker, edges)
 
     def completed_graph(
@@ -215,15 +222,23 @@ class Run:
         say: Callable[[str], None] = lambda _: None,
     ) -> CompletedGraph:
         """Return the graph with a probability for every edge that is not among the known ones."""
-        # Looked up once: a training that still goes on may write a better model meanwhile.
-        beside = self.predictor
-        folders = [self.model_folder, *([beside.model_folder] if beside else [])]
-        name = "+".join(folder.name for folder in folders)
-        models = [load_model(folder) for folder in folders]
-        weights = fitted_edges(self._parts.edges, name, models, self.graph, say)
-        log_odds = log_odds_of_missing(self.graph, edges)
+        models, _, weights, log_odds = self._predictors(edges, say)
         probabilities = EdgeProbabilities(models, weights, log_odds)
         return CompletedGraph(self.graph, probabilities, edges, cache_bytes)
+
+    def _predictors(
+        self, edges: Edges, say: Callable[[str], None], use_index: bool = False
+    ) -> tuple[list[QueryModel], list[Index], EdgeWeights, float]:
+        """Return the models that predict edges, their indexes, and what was fitted for them."""
+        # Looked up once: a training that still goes on may write a better model meanwhile.
+        runs = [run for run in (self, self.predictor) if run is not None]
+        folders = [run.model_folder for run in runs]
+        places = zip(runs, folders, strict=True) if use_index else ()
+        indexes = [Index.open(run._parts.index, folder.name) for run, folder in places]
+        models = [load_model(folder, check_rows=not use_index) for folder in folders]
+        name = "+".join(folder.name for folder in folders)
+        weights = fitted_edges(self._parts.edges, name, models, self.graph, say, indexes)
+        return models, indexes, weights, log_odds_of_missing(self.graph, edges)
 
     def missing_edges(
         self,
@@ -232,18 +247,13 @@ class Run:
         entity: str | None = None,
         above: float = 0.5,
         edges: Edges = "all",
+        cluster: Cluster | None = None,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> pl.DataFrame:
         """Return the most probable edges that the graph lacks: see `betae.answering.complete`."""
-        completed = self.completed_graph(edges)
-        return missing_edges(
-            self.graph,
-            completed,
-            relation=relation,
-            entity=entity,
-            above=above,
-            progress=progress,
-        )
+        load = partial(self.completed_graph, edges)
+        search = partial(missing_edges, self.graph, load(), cluster=cluster, load=load)
+        return search(relation=relation, entity=entity, above=above, progress=progress)
 
     @property
     def index(self) -> Index:
@@ -253,13 +263,18 @@ class Run:
     def build_index(
         self, kind: Kind | None = None, say: Callable[[str], None] = lambda _: None
     ) -> Index:
-        """Build an approximate index of the entities and keep it with the run."""
+        """Build an approximate index of the entities and keep it with the run.
+
+        If there is a link predictor, it gets one too, of this kind if it can.
+        """
         check_place(self._parts.index)
         folder = self.model_folder
         model = load_model(folder)
         queries = typical_queries(model, self.graph)
-        index = build_index(model, model.table(), queries, folder.name, kind, say)
+        index = build_index(model, queries, folder.name, kind, say)
         index.save(self._parts.index)
+        if beside := self.predictor:
+            beside.build_index(kind if kind in KINDS[beside.model().metric] else None, say)
         return index
 
     def bench_indexes(self, say: Callable[[str], None] = lambda _: None) -> list[Speed]:
@@ -297,11 +312,15 @@ def train(
     `from_run` is a run on this graph before edges were added to it: model and predictor begin with
     its weights, and what is new to the graph with those of its neighbours.
     """
-    from betae.training.loop import INTERRUPTED, fit  # a question does not need it
+    from betae.training.loop import INTERRUPTED, fit  # a question needs neither
+    from betae.training.warm_start import earlier_runs
 
     parts = RunFolder(folder)
     beside = config.predictor if len(graph.splits["valid"]) else None
-    earlier, earlier_predictor = _earlier(from_run, config, beside, graph)
+    earlier = earlier_predictor = None
+    if from_run is not None:
+        place = from_run.folder if isinstance(from_run, Run) else from_run
+        earlier, earlier_predictor = earlier_runs(place, config, beside, graph)
     if minutes is not None and beside:
         minutes /= 2
     outcome = fit(
@@ -328,23 +347,3 @@ def train(
         why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
         outcome = replace(outcome, why=why, predictor=of_predictor)
     return Run(folder, outcome=outcome)
-
-
-def _earlier(
-    run: Run | Path | str | None,
-    config: TrainConfig,
-    beside: TrainConfig | None,
-    graph: KnowledgeGraph,
-) -> tuple[RunFolder | None, RunFolder | None]:
-    """Return the folders to begin from, of a model and of its predictor, once they are checked."""
-    if run is None:
-        return None, None
-    from betae.training.warm_start import check_earlier
-
-    earlier = RunFolder(run.folder if isinstance(run, Run) else run)
-    check_earlier(earlier, config, graph)
-    predictor = RunFolder(earlier.predictor)
-    if beside is None or not predictor.has_model:
-        return earlier, None
-    check_earlier(predictor, beside, graph)
-    return earlier, predictor

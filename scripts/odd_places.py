@@ -109,7 +109,7 @@ WRONG = [
     ("entities ONE --limit 0", "limit"),
     ("relations none", "none"),
     ("relations ONE --limit x", "integer"),
-    ("query ONE", "Missing argument 'question'"),
+    ("query ONE", "Give a question, or --queries"),
     ("query none '?X . r(a, ?X)'", "There is no folder none"),
     ("query '?X . r(a, ?X)' ONE", "folder"),
     ("query RUN '?X . r(a, ?X)'", "is a run, not a graph"),

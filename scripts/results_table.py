@@ -227,21 +227,21 @@ def missing_table(sets: Sequence[Members], usual: Sequence[Members]) -> str:
             label = method_name(each.evaluation)
             cells = mrr_cells(each.evaluation, columns)
             rows.append([f"{'' if number else title}{label}", *cells])
-        frequency = [f"{most.results[name].frequency.mrr:.1f}" for name in columns]
-        rows.append(["frequency", *frequency])
-        rows += usual_rows(paper_dataset(most), usual, columns)
+        found = [most.results.get(name) for name in columns]
+        rows.append(["frequency", *(f"{it.frequency.mrr:.1f}" if it else "" for it in found)])
+        rows += usual_rows(most, usual, columns)
     return table(["MRR, %", *columns], rows)
 
 
 def usual_rows(
-    graph: str | None, usual: Sequence[Members], columns: Sequence[str]
+    harder: Evaluation, usual: Sequence[Members], columns: Sequence[str]
 ) -> list[list[str]]:
-    """Return the rows of a graph's usual queries for the same structures and their means."""
+    """Return the graph's usual queries for the structures of harder ones, and their means."""
     rows = []
     for members in usual:
         most = most_complete(members)
         is_shown = COMPLETED in by_column(members) and query_kind(most) != "query2box"
-        if paper_dataset(most) != graph or not is_shown:
+        if paper_dataset(most) != paper_dataset(harder) or not is_shown:
             continue
         for column, evaluation in by_column(members).items():
             cells: list[str] = []
@@ -250,7 +250,7 @@ def usual_rows(
                 if name in ("EPFO", "negation"):
                     cells.append(f"{sum(values) / len(values):.1f}" if values else "")
                     values = []
-                elif name in evaluation.structures:
+                elif name in evaluation.structures and name in harder.structures:
                     values.append(evaluation.structures[name].metrics.mrr)
                     cells.append(f"{values[-1]:.1f}")
                 else:

@@ -2,6 +2,8 @@
 
 import ast
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ ORDER = [  # the flat modules and the rooms
     "errors",
     "checks",
     "storage",
+    "remote",
     "parallel",
+    "cluster",
     "graph",
     "queries",
     "exact",
@@ -199,3 +203,14 @@ beside/      words
 ```
 """
     assert tree_of(text) == {"a.py", "room/", "room/b.py", "room/c.py", "room/d.py"}
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts"])
+def test_programs_import_what_is_there(folder):
+    """Few of them are run by the tests."""
+    for path in sorted((PACKAGE.parent / folder).glob("*.py")):
+        for name in imports(ast.parse(path.read_text(encoding="utf-8")), path):
+            module, _, thing = name.rpartition(".")
+            if module.split(".")[0] == "betae":
+                is_there = hasattr(import_module(module), thing) or find_spec(name)
+                assert is_there, f"{path.name}: {name}"

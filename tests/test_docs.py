@@ -56,6 +56,7 @@ FILM = """\
 
 
 LANGUAGES = {"console", "python", "toml", "json", ""}  # "" is for trees of files
+ON_RAY = "it needs a Ray cluster: tests/test_cluster.py has one"
 SERVED = "it serves until it is stopped, or asks such a server: tests/server does both"
 NOT_RUN = {
     "make demo": "it installs the package and its dependencies",
@@ -78,6 +79,19 @@ NOT_RUN = {
             "curl -s http://graphs.example:8000/model -H 'authorization: Bearer secret'",
         ],
         SERVED,
+    ),
+    **dict.fromkeys(
+        [
+            "betae eval run --queries test-queries --method completed --ray head:6379",
+            "betae answer run --queries questions.txt --format jsonl --ray head:6379",
+            "betae query graph --queries questions.txt --out answers.jsonl --ray head:6379",
+            "betae complete run --above 0.3 --out missing.parquet --ray head:6379",
+            "betae sample graph --count 100000 --out train-queries --ray head:6379",
+            "ray start --head --port 6379",
+            "ray start --address head:6379",
+            "ray stop",
+        ],
+        ON_RAY,
     ),
 }
 

@@ -173,12 +173,11 @@ def test_the_index_of_a_run(folder):
     built = run.build_index()
     assert built.model == run.model_folder.name
     assert (run.index.kind, run.index.recall) == (built.kind, built.recall)
-    by_index = run.answerer(use_index=True)  # which is a search for an embedding
-    assert by_index.ranker.index is not None
-    found = by_index.answer(QUESTION, 3)
-    assert found.method == "embedding"
-    assert found == run.answerer(method="embedding").answer(QUESTION, 3)
-    assert found != run.answerer().answer(QUESTION, 3)
+    for method in ("completed", "embedding"):
+        found = run.answerer(method=method, use_index=True).answer(QUESTION, 3)
+        exact = run.answerer(method=method).answer(QUESTION, 3)
+        assert (found.method, found.expected) == (method, pytest.approx(exact.expected))
+        assert [each.entity for each in found] == [each.entity for each in exact]
 
 
 # ---- folders that are not as they were --------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from betae import KnowledgeGraph, Run, sample_queries, train
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, StoreError
 from betae.training import loop
 from betae.training.folder import RunFolder
 from betae.training.loop import Outcome
@@ -219,3 +219,40 @@ def test_resuming_a_finished_run_changes_nothing(trained, graph, tmp_path):
     again = train(graph, CONFIG, folder, resume=True, report=lines.append)
     assert (again.outcome.why, lines) == ("all steps done", [])
     assert_same_runs(trained[0].folder, folder)
+
+
+# ---- indexes ----------------------------------------------------------------------------------
+
+
+def test_both_models_have_an_index_of_their_own(trained, tmp_path):
+    folder = shutil.copytree(trained[0].folder, tmp_path / "run")
+    graph = trained[0].graph.folder
+    run = Run.open(folder, graph)
+    run.build_index("lsh")
+    assert [run.index.kind, run.predictor.index.kind] == ["lsh", "lsh"]
+    run.build_index()
+    assert [run.index.kind, run.predictor.index.kind] == ["ivf", "ivf"]
+    assert run.predictor.index.model == run.predictor.model_folder.name
+    question = "?X . exists ?Y : r1(e2, ?Y) & r0(?Y, ?X)"
+    found, exact = (run.answerer(use_index=use).answer(question) for use in (True, False))
+    assert [each.entity for each in found] == [each.entity for each in exact]
+
+
+def test_an_index_of_an_older_predictor_is_refused(trained, tmp_path):
+    folder = shutil.copytree(trained[0].folder, tmp_path / "run")
+    run = Run.open(folder, trained[0].graph.folder)
+    run.build_index()
+    best = run.predictor.model_folder
+    best.rename(best.with_name("best-00000099"))
+    with pytest.raises(StoreError, match=r"predictor.*is now best-00000099.*betae index build"):
+        run.answerer(use_index=True)
+    run.answerer(method="embedding", use_index=True)  # which does not need it
+    (folder / "index" / "index.faiss").unlink()
+    with pytest.raises(StoreError, match=r"index\.faiss is missing. Make the index again"):
+        run.answerer(method="embedding", use_index=True)
+    shutil.rmtree(folder / "predictor" / "index")
+    run.build_index()
+    run.answerer(use_index=True)
+    shutil.rmtree(folder / "predictor" / "index")
+    with pytest.raises(StoreError, match=r"predictor/index is not an index. Build one"):
+        run.answerer(use_index=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.answering.ranking import Found, are_among
+from betae.answering.ranking import SUREST, Found, are_among
 from betae.answering.results import STATUSES, Answer, Answers, Method, Status
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument
@@ -22,7 +22,6 @@ from betae.queries.structures import has_negation, structure_of
 from betae.queries.trees import to_tree
 
 TOP = 10  # answers unless another number is asked for
-SUREST = 1 - 1e-6  # what is not a fact is never certain
 
 
 class Ranker(Protocol):
@@ -101,7 +100,9 @@ class Answerer:
         certain = known  # whatever facts are missing
         if has_negation(query):
             certain = refuted(self.graph, Not(query), self.edges)
-        listed = _list(found, known, certain)
+        listed, expected = _list(found, known, certain), None
+        if found.probabilities is not None:
+            expected = float(listed.probabilities.sum()) + found.rest
         wanted = listed.wanted(k, asked.status, asked.threshold)
         by_all = known if self.edges == "all" else answers(self.graph, query, "all")
         return Answers(
@@ -112,7 +113,7 @@ class Answerer:
             num_known=len(known),
             num_by_all=len(by_all),
             num_assumed=len(known) - len(certain),
-            expected=None if found.probabilities is None else float(listed.probabilities.sum()),
+            expected=expected,
             entropy=found.entropy,
         )
 
@@ -130,11 +131,13 @@ class Answerer:
 
     def _answer(self, listed: _Listed, place: int, found: Found, explain: bool) -> Answer:
         entity, probability = int(listed.ids[place]), float(listed.probabilities[place])
-        rank, distance = int(listed.ranks[place]), float(listed.distances[place])
+        rank, distance = int(listed.ranks[place]) or None, float(listed.distances[place])
+        if rank is None and found.rank_behind is not None:
+            rank = found.rank_behind(entity)
         return Answer(
             self.graph.entities[entity],
             self.graph.entity_label(entity),
-            rank or None,
+            rank,
             None if np.isnan(probability) else probability,
             tuple(STATUSES)[listed.statuses[place]],
             None if np.isnan(distance) else -distance,
@@ -143,7 +146,7 @@ class Answerer:
 
 
 class _Listed:
-    """All entities that were found, facts first, as columns."""
+    """The entities that were found, facts first, as columns."""
 
     def __init__(
         self,

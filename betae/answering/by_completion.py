@@ -6,20 +6,16 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
 from betae.answering.derivation import derive
-from betae.answering.ranking import Found, ascending
+from betae.answering.ranking import SUREST, Found, first
 from betae.answering.results import Method, Step
 from betae.answering.truth import Evaluation, best_derivations, evaluate
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.execute import group_queries
-from betae.models.plan import UnionForm
 from betae.queries.ast import Entity, Project, Query, nodes
-from betae.queries.structures import columns_of, fill
-from betae.querysets.query_set import QueryBlock
 
 VALUES_AT_ONCE = 2**21  # truth values of a node, for a batch of queries
 
@@ -35,13 +31,14 @@ class ByCompletion:
     def find_many(
         self,
         queries: Sequence[Query],
-        known: Sequence[Ids],  # noqa: ARG002
+        known: Sequence[Ids],
         ruled_out: Sequence[Ids],
-        numbers: Sequence[int],  # noqa: ARG002
+        numbers: Sequence[int],
     ) -> Iterator[tuple[int, Found]]:
-        """Yield the place of each query of ids with all entities that the facts do not rule out.
+        """Yield the place of each query of ids with its best entities, and all known ones.
 
-        Queries of one structure are evaluated together, so they come in another order.
+        Those that the facts rule out are left out. Queries of one structure are evaluated together,
+        so they come in another order.
         """
         self._make_first_rows(queries)
         for group in group_queries(queries):
@@ -51,7 +48,8 @@ class ByCompletion:
                 some = slice(start, start + at_once)
                 work = evaluate(self.completed, group.structure, symbols[some])
                 for row, place in enumerate(places[some]):
-                    yield place, self._found(work.of_query(row)).without(ruled_out[place])
+                    facts = known[place], ruled_out[place]
+                    yield place, self._found(work.of_query(row), *facts, numbers[place])
 
     def _make_first_rows(self, queries: Sequence[Query]) -> None:
         """Make the rows of the entities that are named in one go, whatever the structures."""
@@ -65,8 +63,8 @@ class ByCompletion:
             heads, relations = np.array(sorted(pairs)[: self.completed.capacity]).T
             self.completed.rows(heads, relations)
 
-    def _found(self, work: Evaluation) -> Found:
-        """Return all entities for the one query that was evaluated."""
+    def _found(self, work: Evaluation, known: Ids, ruled_out: Ids, number: int) -> Found:
+        """Return at least a number of unknown entities for the one query that was evaluated."""
         truth = work.root.values[0]
 
         @cache
@@ -76,34 +74,14 @@ class ByCompletion:
         def explain(entity: int) -> Step:
             return derive(self.graph, self.completed, best(), entity)
 
-        ids = ascending(-truth)
-        return Found(ids, truth[ids].astype(np.float64), explain=explain)
+        ids = first(-truth, number + len(known) + len(ruled_out), known)
+        others = np.minimum(truth, np.float32(SUREST))
+        others[ids] = others[ruled_out] = 0
+        rest = float(others.sum(dtype=np.float64))
+        found = Found(ids, truth[ids].astype(np.float64), explain=explain, rest=rest)
+        return found.without(ruled_out)
 
 
 def queries_at_once(completed: CompletedGraph) -> int:
     """Return how many queries to evaluate together."""
     return min(128, max(8, VALUES_AT_ONCE // completed.num_entities))
-
-
-def distances_of(
-    completed: CompletedGraph,
-    block: QueryBlock,
-    union: UnionForm = "DNF",  # noqa: ARG001
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Yield rows of a block with the truth of all entities, negated, (n, num_entities).
-
-    As `betae.evaluation.evaluate` takes it; unions have but one form here. Queries that continue by
-    the same relations come together, since they share most of the rows of the completed graph.
-    """
-    columns = columns_of(block.structure)
-    continued = [
-        int(node.relation)
-        for node in nodes(fill(columns.structure, range(len(columns.names))))
-        if isinstance(node, Project) and not isinstance(node.operand, Entity)
-    ]
-    keys = columns.expand(block.symbols)[:, continued].T
-    order = np.lexsort(keys) if continued else np.arange(len(block))
-    at_once = queries_at_once(completed)
-    for start in range(0, len(block), at_once):
-        rows = order[start : start + at_once]
-        yield rows, -evaluate(completed, block.structure, block.symbols[rows]).root.values

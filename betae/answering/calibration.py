@@ -13,16 +13,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from betae.answering.by_index import IndexSearch
+from betae.answering.ranking import are_among
 from betae.errors import InvalidArgument, StoreError
-from betae.evaluation.ranks import distances_of
+from betae.evaluation.ranks import as_group, distances_of
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.models.execute import Embedded, embed_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 from betae.querysets.query_set import QuerySet
 from betae.querysets.sample import sample_queries
@@ -33,9 +36,15 @@ LAST_RANKS = (1, 3, 10, 30, 100, 1000)  # of the classes; one more holds all ran
 BINS = 50  # of distances in a class, with equally many true answers
 SUREST = 0.999  # a prediction is never certain
 Probabilities = NDArray[np.float64]
-Chunk = tuple[NDArray[np.float32], NDArray[np.bool_]]
-
 Curve = tuple[list[float], list[float]]  # distances, ascending, and probabilities, falling
+
+
+class Chunk(NamedTuple):
+    """Entities of one query: their distances, and which are answers."""
+
+    distances: NDArray[np.float32]
+    is_answer: NDArray[np.bool_]
+    weights: NDArray[np.float64] | None = None  # how many entities each stands for [one]
 
 
 @dataclass(frozen=True)
@@ -64,11 +73,25 @@ class Calibration:
         probabilities[order] = np.minimum.accumulate(found)
         return probabilities
 
+    def sum_behind(self, distances: NDArray[np.float32], most: float) -> float:
+        """Return the sum of the probabilities of entities behind all of `LAST_RANKS`, in any order.
+
+        None is above `most`, the probability of the last one before them.
+        """
+        found = np.interp(distances, *self.curves[-1])
+        return float(np.minimum(found, min(most, SUREST)).sum())
+
 
 def calibrate(
-    model: QueryModel, graph: KnowledgeGraph, table: torch.Tensor, seed: int = 0
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    search: IndexSearch | None = None,
+    seed: int = 0,
 ) -> Calibration:
-    """Fit the curves on validation queries of all structures that the model can do."""
+    """Fit the curves on validation queries of all structures that the model can do.
+
+    With an index, to the entities that it finds and a sample that stands for all others.
+    """
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     if not len(graph.splits["valid"]):
         raise InvalidArgument(
@@ -81,6 +104,11 @@ def calibrate(
     queries = queries.within(model.num_entities, model.num_relations)
     if not len(queries):
         raise InvalidArgument("The validation edges give no queries to fit probabilities on.")
+    if search is not None:
+        chunks = [*gather_by_index(search, queries)]
+        return fit(lambda: chunks)
+    with torch.no_grad():
+        table = model.table()
     return fit(lambda: gather(model, table, queries))
 
 
@@ -93,15 +121,33 @@ def gather(model: QueryModel, table: torch.Tensor, queries: QuerySet) -> Iterato
                 marks[block.hard[row]] = True
                 kept = np.ones(len(of_row), dtype=np.bool_)
                 kept[block.easy[row]] = False
-                yield of_row[kept], marks[kept]
+                yield Chunk(of_row[kept], marks[kept])
+
+
+def gather_by_index(search: IndexSearch, queries: QuerySet) -> Iterator[Chunk]:
+    """Yield as `gather` does the entities that an index finds, and a sample of all others."""
+    for block in filter(len, queries.blocks.values()):
+        with torch.no_grad():
+            embedded = embed_queries(search.model, [as_group(block, np.arange(len(block)))])
+        for row, rows in enumerate(embedded.rows_by_query()):
+            one = Embedded(embedded.sets[rows], torch.zeros_like(rows), 1)
+            easy, hard = block.easy[row], block.hard[row]
+            found = search.near(one, len(easy), hard).without(easy)
+            assert found.distances is not None
+            others, stands_for = search.others(one, np.union1d(found.ids, easy))
+            yield Chunk(
+                np.concatenate([found.distances, others]),
+                np.concatenate([are_among(found.ids, hard), np.zeros(len(others), bool)]),
+                np.concatenate([np.ones(len(found.ids)), np.full(len(others), stands_for)]),
+            )
 
 
 def fit(chunks: Callable[[], Iterable[Chunk]]) -> Calibration:
     """Fit the curves to (distances, which are answers) of some queries, read twice."""
     number = len(LAST_RANKS) + 1
     found: list[list[NDArray[np.float32]]] = [[] for _ in range(number)]
-    for distances, is_answer in chunks():
-        classes = _classes(distances)[is_answer]
+    for distances, is_answer, weights in chunks():
+        classes = _classes(distances, weights)[is_answer]
         for place in np.unique(classes).tolist():
             found[place].append(distances[is_answer][classes == place])
     if not any(found):
@@ -112,20 +158,24 @@ def fit(chunks: Callable[[], Iterable[Chunk]]) -> Calibration:
         quantiles = np.linspace(0, len(of_answers) - 1, BINS + 1).astype(int)
         edges.append(np.unique(of_answers[quantiles]))
     sums = np.zeros((number, 3, BINS + 2))  # entities, answers, distances; the last: beyond all
-    for distances, is_answer in chunks():
-        classes = _classes(distances)
+    for distances, is_answer, weights in chunks():
+        classes = _classes(distances, weights)
+        weights = np.ones(len(distances)) if weights is None else weights
         for place in range(min(number, int(classes.max(initial=-1)) + 1)):
             chosen = classes == place
             bins = np.searchsorted(edges[place], distances[chosen], side="left")
-            for row, weights in enumerate((None, is_answer[chosen], distances[chosen])):
-                sums[place, row] += np.bincount(bins, weights, minlength=BINS + 2)
+            for row, values in enumerate((1.0, is_answer[chosen], distances[chosen])):
+                weighted = weights[chosen] * values
+                sums[place, row] += np.bincount(bins, weighted, minlength=BINS + 2)
     return Calibration(tuple(_curve(*rows) for rows in sums))
 
 
-def _classes(distances: NDArray[np.float32]) -> NDArray[np.int64]:
+def _classes(
+    distances: NDArray[np.float32], weights: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
     """Return the class of every entity of a query, by its rank."""
-    ranks = np.empty(len(distances), dtype=np.int64)
-    ranks[np.argsort(distances, kind="stable")] = np.arange(1, len(distances) + 1)
+    ranks, order = np.empty(len(distances)), np.argsort(distances, kind="stable")
+    ranks[order] = np.arange(1, len(order) + 1) if weights is None else np.cumsum(weights[order])
     return np.searchsorted(LAST_RANKS, ranks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
+from betae.cluster import Cluster, map_blocks
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
@@ -31,6 +33,8 @@ def missing_edges(
     relation: str | None = None,
     entity: str | None = None,
     above: float = 0.5,
+    cluster: Cluster | None = None,
+    load: Callable[[], CompletedGraph] | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> pl.DataFrame:
     """Return the missing edges that are more probable than `above`, the most probable ones first.
@@ -39,22 +43,34 @@ def missing_edges(
     relation already; of one entity, with every relation. An edge that both ends propose has the
     larger of the two probabilities. Columns: head, relation, tail and probability; how many edges
     of the relation the head and the tail have, beside what others have on average; and the score
-    by each predictor.
+    by each predictor. The workers of a `cluster` get the completed graph from `load`.
     """
     if not 0 <= above < 1:
         raise InvalidArgument(f"above is {above!r}; it must be at least 0 and below 1.")
     heads, relations = _pairs_to_try(graph, completed, relation, entity)
+    starts = range(0, len(heads), PAIRS_AT_ONCE)
+    blocks = ((heads[i : i + PAIRS_AT_ONCE], relations[i : i + PAIRS_AT_ONCE]) for i in starts)
+    opener = partial(_open_search, load if cluster and load else lambda: completed, above)
     found: list[NDArray[np.float64]] = []
-    for start in range(0, len(heads), PAIRS_AT_ONCE):
-        block = heads[start : start + PAIRS_AT_ONCE], relations[start : start + PAIRS_AT_ONCE]
-        rows = completed.probabilities.rows(*block, completed.counts, completed.num_entities)
-        places, tails = np.nonzero((rows > above) & (rows < 1))
-        found.append(
-            np.column_stack([block[0][places], block[1][places], tails, rows[places, tails]])
-        )
+    for start, edges in zip(starts, map_blocks(opener, blocks, cluster), strict=True):
+        found.append(edges)
         progress(min(start + PAIRS_AT_ONCE, len(heads)), len(heads))
     edges = np.concatenate([np.empty((0, 4)), *found])
     return _describe(graph, completed, *_distinct(edges))
+
+
+def _open_search(
+    load: Callable[[], CompletedGraph], above: float
+) -> Callable[[Pairs], NDArray[np.float64]]:
+    return partial(_edges_above, load(), above)
+
+
+def _edges_above(completed: CompletedGraph, above: float, pairs: Pairs) -> NDArray[np.float64]:
+    """Return the missing edges of some pairs, (n, 4): head, relation, tail, probability."""
+    heads, relations = pairs
+    rows = completed.probabilities.rows(heads, relations, completed.counts, completed.num_entities)
+    places, tails = np.nonzero((rows > above) & (rows < 1))
+    return np.column_stack([heads[places], relations[places], tails, rows[places, tails]])
 
 
 def _pairs_to_try(

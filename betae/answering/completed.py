@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.answering.edges import FULLNESS, Counts, EdgeProbabilities, Floats, fullness
+from betae.answering.edges import (
+    FULLNESS,
+    Counts,
+    EdgeProbabilities,
+    Floats,
+    fullness,
+    weighted,
+)
+from betae.answering.whole import WholeQuestions
 from betae.graph.edges import Adjacency, Edges
 from betae.graph.graph import KnowledgeGraph
 
@@ -28,10 +36,12 @@ class CompletedGraph:
         probabilities: EdgeProbabilities,
         edges: Edges = "all",
         cache_bytes: int = CACHE_BYTES,
+        counts: Counts | None = None,
     ):
         self.num_entities = graph.num_entities
         self.adjacency: Adjacency = graph.adjacency(edges)
-        self.probabilities, self.counts = probabilities, Counts(self.adjacency)
+        self.probabilities, self.counts = probabilities, counts or Counts(self.adjacency)
+        self.whole = WholeQuestions.of(probabilities)
         num_rows = self.num_entities * graph.num_relations
         self.capacity = max(1, min(cache_bytes // (4 * max(1, self.num_entities)), num_rows))
         # Memory is taken page by page, as rows are written.
@@ -81,7 +91,7 @@ class CompletedGraph:
         heads, numbers = self.counts.heads(relation)
         weights = self.probabilities.weights.row
         of_head = np.array([weights[name] for name in FULLNESS], dtype=np.float32)
-        terms = fullness(numbers, self.counts.mean(relation)) @ of_head
+        terms = weighted(fullness(numbers, self.counts.mean(relation)), of_head)
         factors[heads] = np.exp(np.minimum(terms, 0))
         return factors
 

@@ -1,13 +1,15 @@
 """Why: the best derivation of an entity, with its edges known or missing.
 
 The truth value of a best derivation is a maximum over sources and over the branches of unions, and
-the derivation is where that maximum is: its product is that truth value. The probability of an
-answer counts all its derivations, so it is at least that of the best one.
+the derivation is where that maximum is: its edges and conditions give that truth value. The
+probability of an answer counts all its derivations, so it is at least that of the best one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from betae.answering.completed import CompletedGraph
 from betae.answering.edges import Floats
 from betae.answering.results import Step
-from betae.answering.truth import Evaluation
+from betae.answering.truth import Evaluation, both
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
 from betae.queries.ast import And, Entity, Not, Or, Project, Query
@@ -41,10 +43,10 @@ class _Derivation:
                 return self._of_edge(node, operand, int(self.symbols[int(column)]), entity)
             case And():
                 distinct = {self._filled(part): part for part in node.operands}
-                steps = tuple(self.of(part, entity) for part in distinct.values())
+                steps = {part: self.of(part, entity) for part in distinct.values()}
                 if len(steps) == 1:
-                    return steps[0]
-                return Step("", "and", math.prod(step.probability for step in steps), steps)
+                    return next(iter(steps.values()))
+                return Step("", "and", _all_hold(steps), tuple(steps.values()))
             case Or():
                 return self.of(
                     max(node.operands, key=lambda part: self._truth(part, entity)), entity
@@ -61,11 +63,12 @@ class _Derivation:
         """Find the source of an entity where truth times the edge's probability is largest."""
         tried = self.work.sources[node][0]
         tried = tried[tried >= 0]
-        to_entity = self.completed.edges_to(entity, tried, relation)
-        linked = self.completed.adjacency.neighbours(entity, relation ^ 1)
-        sources = np.concatenate([linked, tried])
-        edges = np.concatenate([np.ones(len(linked), np.float32), to_entity])
-        best = int(np.argmax(self._truths(operand, sources) * edges))
+        sources, edges, best = tried, self.completed.edges_to(entity, tried, relation), 0
+        if not isinstance(operand, Entity):  # else there is one source, and it was tried
+            linked = self.completed.adjacency.neighbours(entity, relation ^ 1)
+            sources = np.concatenate([linked, tried])
+            edges = np.concatenate([np.ones(len(linked), np.float32), edges])
+            best = int(np.argmax(self._truths(operand, sources) * edges))
         source, probability = int(sources[best]), float(edges[best])
         ends = [self.graph.entity_label(source), self.graph.entity_label(entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
@@ -90,3 +93,11 @@ class _Derivation:
     def _filled(self, node: Query) -> Query:
         structure, columns = structure_of(node)
         return fill(structure, [int(self.symbols[column]) for column in columns])
+
+
+def _all_hold(steps: Mapping[Query, Step]) -> float:
+    """Return the probability that all conditions on an entity hold, as truth values have it."""
+    chances = {part: step.whole_probability() for part, step in steps.items()}
+    met = [chance for part, chance in chances.items() if not isinstance(part, Not)]
+    absent = [chance for part, chance in chances.items() if isinstance(part, Not)]
+    return reduce(both, met, 1.0) * math.prod(absent)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from betae.answering.by_parts import ByParts
 from betae.answering.edges import (
     ROW,
     TAIL,
@@ -19,15 +19,18 @@ from betae.answering.edges import (
     EdgeWeights,
     fullness,
     log_sums,
-    predictor_scores,
     row_features,
     validation_share,
 )
+from betae.answering.part import Part, WholeGraph
+from betae.answering.regression import Doubles, Tails, fit_listwise, fit_logistic
+from betae.answering.whole import fit_scale
 from betae.errors import InvalidArgument
 from betae.graph.edges import Adjacency
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.querysets.seeds import random_stream
+from betae.search.approximate import Index
 
 EDGES = 1500  # validation edges for the order
 PAIRS = 4000  # (head, relation) for the probabilities
@@ -37,20 +40,29 @@ BY_EDGES = (
 BEST = 200  # tails of a row that are looked at one by one, the best by each predictor
 OTHERS = 100  # a sample that stands for all other tails
 ROWS_AT_ONCE = 256
+SCORES_AT_ONCE = 2**25  # so fewer rows for many entities
+ROWS_OF_A_PART = 64
 
-Doubles = NDArray[np.float64]
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # heads, relations
 
 
 @dataclass(frozen=True)
-class Tails:
-    """Some unknown tails of some rows, flat: the best and a sample of the others."""
+class _Rows:
+    """Some (head, relation), and the entities of their rows: all, or a part by its own numbers."""
 
-    rows: NDArray[np.int64]  # which row a tail belongs to, ascending
-    ids: NDArray[np.int64]
-    features: Doubles  # (num_tails, num_features)
-    weights: Doubles  # how many entities a tail stands for
-    is_edge: NDArray[np.bool_]
+    heads: NDArray[np.int64]
+    relations: NDArray[np.int64]
+    probabilities: EdgeProbabilities
+    counts: Counts
+    part: Part | None = None
+
+    def id(self, head: int) -> int:
+        """Return the id of a head."""
+        return head if self.part is None else int(self.part.ids[head])
+
+    def places(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """Return where entities are in a row."""
+        return ids if self.part is None else np.searchsorted(self.part.ids, ids)
 
 
 def fit_edges(
@@ -58,17 +70,23 @@ def fit_edges(
     graph: KnowledgeGraph,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda *_: None,
+    indexes: Sequence[Index] = (),
 ) -> EdgeWeights:
-    """Fit the weights of some predictors on the validation edges of their graph."""
+    """Fit the weights of some predictors on the validation edges of their graph.
+
+    With an index for each predictor, a row has the entities that these propose, and a sample.
+    """
     if not len(graph.splits["valid"]):
         raise InvalidArgument(
             "The probabilities of edges are fitted on validation edges, and the graph has none: "
             "ingest it with --valid 0.05, say."
         )
     random = random_stream(seed, "fitting edges")
-    fit = _Fit(predictors, graph, random, progress)
-    order = fit.order()
-    return fit.probabilities(order)
+    fit = _Fit(predictors, graph, random, progress, indexes)
+    weights = fit.probabilities(fit.order())
+    # With indexes no table of all entities is made, and parts of a graph do without.
+    whole = None if indexes else fit_scale(predictors[0], graph)
+    return replace(weights, whole=whole)
 
 
 class _Fit:
@@ -80,21 +98,47 @@ class _Fit:
         graph: KnowledgeGraph,
         random: np.random.Generator,
         progress: Callable[[int, int], None],
+        indexes: Sequence[Index],
     ):
-        self.predictors, self.graph, self.random, self.progress = (
+        self.predictors, self.graph, self.random, self.progress, self.indexes = (
             predictors,
             graph,
             random,
             progress,
+            indexes,
         )
-        self.counts = Counts(graph.adjacency("train"))
+        self.known = graph.adjacency("train")
         self.later = graph.adjacency("train+valid")
         self.limits = (
             min(model.num_entities for model in predictors),
             min(model.num_relations for model in predictors),
         )
-        with torch.no_grad():
-            self.tables = [model.table()[: self.limits[0]] for model in predictors]
+
+    def _rows(
+        self, heads: NDArray[np.int64], relations: NDArray[np.int64], weights: EdgeWeights
+    ) -> Iterator[_Rows]:
+        """Yield the rows of some (head, relation), a block of them at a time."""
+        if not self.indexes:
+            probabilities = EdgeProbabilities(self.predictors, weights)
+            counts = Counts(self.known)
+            for block in _blocks(heads, relations, ROWS_AT_ONCE, self.limits[0]):
+                yield _Rows(*block, probabilities, counts)
+            return
+        whole = WholeGraph(self.graph, self.predictors, weights, edges="train")
+        search = ByParts(whole, self.indexes)
+        for block in _blocks(heads, relations, ROWS_OF_A_PART, 0):
+            pairs = zip(*(ids.tolist() for ids in block), strict=True)
+            true = np.concatenate([self._held_out(*pair) for pair in pairs])
+            part = search.around(*block, true.astype(np.int64))
+            completed = part.completed
+            places = np.searchsorted(part.ids, block[0])
+            yield _Rows(places, block[1], completed.probabilities, completed.counts, part)
+
+    def _held_out(self, head: int, relation: int) -> NDArray[Any]:
+        """Return the validation edges of a (head, relation), by their tails."""
+        known, later = (of.neighbours(head, relation) for of in (self.known, self.later))
+        true = np.setdiff1d(later, known)
+        return true[true < self.limits[0]]
 
     # ---- the order in a row ---------------------------------------------------------------------
 
@@ -102,20 +146,18 @@ class _Fit:
         """Fit s: each validation edge against the unknown tails of its row."""
         heads, relations = self._validation_pairs(EDGES)
         pieces, done = [], 0
-        for block in _blocks(heads, relations):
-            scores = [
-                predictor_scores(model, table, *block)
-                for model, table in zip(self.predictors, self.tables, strict=True)
-            ]
-            pieces.append(self._tails(block, scores, done))
-            done += len(block[0])
+        names = [model.name for model in self.predictors]
+        unfitted = EdgeWeights(dict.fromkeys(names, 1.0), dict.fromkeys(TAIL, 0.0), {})
+        for rows in self._rows(heads, relations, unfitted):
+            scores = [*rows.probabilities.by_predictor(rows.heads, rows.relations)]
+            pieces.append(self._tails(rows, scores, done))
+            done += len(rows.heads)
             self.progress(done, EDGES + PAIRS)
         tails = _concatenate(pieces)
         if not tails.is_edge.any():
             raise InvalidArgument("The validation edges are all training edges, too.")
         scale = tails.features.std(axis=0) + 1e-9
-        found = _fit_listwise(tails, len(heads), scale)
-        names = [model.name for model in self.predictors]
+        found = fit_listwise(tails, len(heads), scale)
         weights, of_tail = found[: len(names)], found[len(names) :]
         return EdgeWeights(
             dict(zip(names, weights.tolist(), strict=True)),
@@ -123,19 +165,19 @@ class _Fit:
             dict.fromkeys(ROW, 0.0),
         )
 
-    def _tails(self, block: Pairs, scores: list[torch.Tensor], first_row: int) -> Tails:
+    def _tails(self, rows: _Rows, scores: list[torch.Tensor], first_row: int) -> Tails:
         """Take the tails of a block of rows, with the scores and how full they are."""
         chosen: list[Tails] = []
-        for row, (head, relation) in enumerate(zip(*(ids.tolist() for ids in block), strict=True)):
-            known = self.counts.adjacency.neighbours(head, relation)
-            true = np.setdiff1d(self.later.neighbours(head, relation), known)
-            true = true[true < self.limits[0]]
-            ids, weights = self._choose([of[row] for of in scores], known, true)
+        counts, block = rows.counts, (rows.heads.tolist(), rows.relations.tolist())
+        for row, (head, relation) in enumerate(zip(*block, strict=True)):
+            known = counts.adjacency.neighbours(head, relation)
+            true = rows.places(self._held_out(rows.id(head), relation))
+            ids, weights = self._choose([of[row] for of in scores], known, true, rows.part)
             features = [of[row].numpy()[ids] for of in scores]
-            numbers = self._numbers(ids, relation ^ 1)
-            ends = fullness(numbers, self.counts.mean(relation ^ 1))
+            numbers = _numbers(counts, ids, relation ^ 1)
+            ends = fullness(numbers, counts.mean(relation ^ 1))
             is_loop = ids == head
-            columns = [*features, *ends.T, is_loop, is_loop * self.counts.log_loops(relation)]
+            columns = [*features, *ends.T, is_loop, is_loop * counts.log_loops(relation)]
             chosen.append(
                 Tails(
                     np.full(len(ids), first_row + row),
@@ -147,16 +189,12 @@ class _Fit:
             )
         return _concatenate(chosen)
 
-    def _numbers(self, entities: NDArray[np.int64], relation: int) -> NDArray[np.int64]:
-        """Return how many tails of a relation entities have."""
-        heads, numbers = self.counts.heads(relation)
-        places = np.searchsorted(heads, entities)
-        places[places == len(heads)] = 0
-        is_there = heads[places] == entities if len(heads) else np.zeros(len(entities), bool)
-        return np.where(is_there, numbers[places] if len(heads) else 0, 0)
-
     def _choose(
-        self, scores: list[torch.Tensor], known: NDArray[Any], true: NDArray[Any]
+        self,
+        scores: list[torch.Tensor],
+        known: NDArray[Any],
+        true: NDArray[Any],
+        part: Part | None,
     ) -> tuple[NDArray[np.int64], Doubles]:
         """Choose unknown tails of one row: the best by each predictor, the true ones, some others.
 
@@ -167,7 +205,12 @@ class _Fit:
         for of in scores:
             best.append(of.topk(min(number, BEST + len(known))).indices.numpy())
         sure = np.setdiff1d(np.concatenate(best), known)
-        others = np.setdiff1d(self.random.integers(number, size=OTHERS), np.union1d(sure, known))
+        if part is None:
+            others = self.random.integers(number, size=OTHERS)
+        else:
+            number = self.limits[0]
+            others = part.sample[self.random.integers(len(part.sample), size=OTHERS)]
+        others = np.setdiff1d(others, np.union1d(sure, known))
         left = number - len(sure) - len(known)
         weights = np.concatenate(
             [np.ones(len(sure)), np.full(len(others), max(1.0, left / max(1, len(others))))]
@@ -178,23 +221,22 @@ class _Fit:
 
     def probabilities(self, order: EdgeWeights) -> EdgeWeights:
         """Fit p, given s: rows that have tails, with or without missing ones, and rows without."""
-        edges = EdgeProbabilities(self.predictors, order)
         heads, relations = self._plausible_pairs(PAIRS)
         pieces, done = [], 0
-        for block in _blocks(heads, relations):
-            scores = edges.scores(*block, self.counts)
-            known = self.counts.tails(*block)
-            sums = log_sums(scores, known)
-            of_heads = row_features(known.lengths, block[1], self.counts)
+        for rows in self._rows(heads, relations, order):
+            block, counts = (rows.heads, rows.relations), rows.counts
+            scores = rows.probabilities.scores(*block, counts)
+            sums = log_sums(scores, counts.tails(*block), rows.probabilities.log_weights)
+            of_heads = row_features(counts.numbers(*block), block[1], counts)
             of_rows = np.column_stack([sums, of_heads])
-            tails = self._tails(block, [scores], 0)
+            tails = self._tails(rows, [scores], 0)
             features = np.column_stack([tails.features[:, :1], of_rows[tails.rows]])
             pieces.append(
                 Tails(tails.rows + done, tails.ids, features, tails.weights, tails.is_edge)
             )
             done += len(block[0])
             self.progress(EDGES + done, EDGES + PAIRS)
-        found = _fit_logistic(_concatenate(pieces), validation_share(self.graph))
+        found = fit_logistic(_concatenate(pieces), validation_share(self.graph))
         return EdgeWeights(
             order.predictors, order.tail, dict(zip(ROW, found.tolist(), strict=True))
         )
@@ -228,9 +270,7 @@ class _Fit:
         with_tails = (heads[places], adjacency.relations[places].astype(np.int64))
         places = self.random.integers(len(heads), size=number)
         others = self._siblings(heads[places], adjacency.relations[places], adjacency)
-        is_new = [
-            not len(self.counts.adjacency.neighbours(h, r)) for h, r in zip(*others, strict=True)
-        ]
+        is_new = [not len(self.known.neighbours(h, r)) for h, r in zip(*others, strict=True)]
         others = others[0][is_new][: number // 2], others[1][is_new][: number // 2]
         return self._learned(
             *(np.concatenate(both) for both in zip(with_tails, others, strict=True))
@@ -252,66 +292,23 @@ class _Fit:
         return heads[learned].astype(np.int64), relations[learned].astype(np.int64)
 
 
-def _blocks(heads: NDArray[np.int64], relations: NDArray[np.int64]) -> list[Pairs]:
-    starts = range(0, len(heads), ROWS_AT_ONCE)
-    return [(heads[s : s + ROWS_AT_ONCE], relations[s : s + ROWS_AT_ONCE]) for s in starts]
+def _numbers(counts: Counts, entities: NDArray[np.int64], relation: int) -> NDArray[np.int64]:
+    """Return how many tails of a relation entities have."""
+    heads, numbers = counts.heads(relation)
+    places = np.searchsorted(heads, entities)
+    places[places == len(heads)] = 0
+    is_there = heads[places] == entities if len(heads) else np.zeros(len(entities), bool)
+    return np.where(is_there, numbers[places] if len(heads) else 0, 0)
+
+
+def _blocks(
+    heads: NDArray[np.int64], relations: NDArray[np.int64], at_once: int, num_entities: int
+) -> list[Pairs]:
+    rows = max(1, min(at_once, SCORES_AT_ONCE // max(1, num_entities)))
+    starts = range(0, len(heads), rows)
+    return [(heads[s : s + rows], relations[s : s + rows]) for s in starts]
 
 
 def _concatenate(pieces: Sequence[Tails]) -> Tails:
     names = ("rows", "ids", "features", "weights", "is_edge")
     return Tails(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
-
-
-def _fit_listwise(tails: Tails, num_rows: int, scale: Doubles) -> Doubles:
-    """Maximise the mean ln softmax of the edges in their rows; return the weights."""
-    from scipy.optimize import minimize
-
-    features, log_weights = tails.features / scale, np.log(tails.weights)
-    is_edge, rows = tails.is_edge, tails.rows
-    edge_counts = np.bincount(rows[is_edge], minlength=num_rows)
-    starts = np.searchsorted(rows, np.arange(num_rows))
-
-    def cost(weights: Doubles) -> tuple[float, Doubles]:
-        scores = features @ weights
-        shifted = scores + log_weights
-        largest = np.maximum.reduceat(shifted, starts)
-        shares = np.exp(shifted - largest[rows])
-        sums = np.add.reduceat(shares, starts)
-        shares *= (edge_counts / sums)[rows]
-        loss = edge_counts @ (np.log(sums) + largest) - scores[is_edge].sum()
-        gradient = shares @ features - features[is_edge].sum(axis=0)
-        number = max(1, is_edge.sum())
-        return loss / number + 1e-4 * weights @ weights, gradient / number + 2e-4 * weights
-
-    found = minimize(cost, np.zeros(features.shape[1]), jac=True, method="L-BFGS-B").x
-    return np.asarray(found / scale)
-
-
-def _fit_logistic(tails: Tails, share: float) -> Doubles:
-    """Fit a logistic regression of being held out, of which `share` is seen as validation edges.
-
-    A higher score is never worse.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    scale = tails.features.std(axis=0)
-    scale[scale == 0] = 1.0
-    features, weights, is_edge = tails.features / scale, tails.weights, tails.is_edge
-    # -ln(1 - share p) = ln(1 + exp z) - ln(1 + (1 - share) exp z), for any z
-    unseen = math.log(1 - share) if share < 1 else -math.inf
-
-    def cost(found: Doubles) -> tuple[float, Doubles]:
-        logits = features @ found
-        no_edge = np.logaddexp(0, logits) - np.logaddexp(0, logits + unseen)
-        loss = weights @ np.where(is_edge, np.logaddexp(0, -logits), no_edge)
-        slopes = expit(logits) - np.where(is_edge, 1, expit(logits + unseen))
-        number = is_edge.sum() + 1
-        gradient = (weights * slopes) @ features / number
-        return loss / number + 1e-4 * found @ found, gradient + 2e-4 * found
-
-    bounds = [(1e-3, None)] + [(None, None)] * (features.shape[1] - 1)
-    start = np.zeros(features.shape[1])
-    start[0] = 0.1
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return np.asarray(found / scale)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class EdgeWeights:
     predictors: dict[str, float]  # name of the model -> factor on its score
     tail: dict[str, float]  # TAIL; the fullness is by the inverse relation
     row: dict[str, float]  # ROW; the fullness is that of the head
+    whole: float | None = None  # factor on the distances of whole questions: see `whole`
 
 
 def fullness(counts: NDArray[Any], mean: float | NDArray[np.float64]) -> Floats:
@@ -61,6 +62,15 @@ def fullness(counts: NDArray[Any], mean: float | NDArray[np.float64]) -> Floats:
     has_any = (counts > 0).astype(np.float32)
     columns = [np.log1p(counts), has_any, has_any * np.log(mean)]
     return np.stack(columns, axis=-1).astype(np.float32)
+
+
+def weighted(features: Floats, weights: Floats) -> Floats:
+    """Return the weighted sum of the features of each row: (n, k), (k,) -> (n,).
+
+    Not by BLAS, which raises the flag of an invalid number here on some processors, for nothing.
+    """
+    sums: Floats = np.einsum("ij,j->i", features, weights)
+    return sums
 
 
 class Counts:
@@ -87,6 +97,10 @@ class Counts:
         lengths = np.zeros(len(keys), dtype=np.int64)
         lengths[is_there] = self._tails.lengths[pairs[is_there]]
         return Ragged.from_lengths(lengths, self._tails.take(pairs[is_there]).values)
+
+    def numbers(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return how many known tails each (head, relation) has."""
+        return self.tails(heads, relations).lengths
 
     def mean(self, relation: int) -> float:
         """Return how many tails of a relation the heads have that have any."""
@@ -128,6 +142,7 @@ class EdgeProbabilities:
         self.num_relations = min(model.num_relations for model in predictors)
         with torch.no_grad():
             self.tables = [model.table()[: self.num_entities] for model in predictors]
+        self.log_weights: Tensor | None = None  # of entities that stand for others: see `part`
 
     def rows(
         self, heads: NDArray[Any], relations: NDArray[Any], counts: Counts, num_entities: int
@@ -142,8 +157,8 @@ class EdgeProbabilities:
         if len(learned):
             pairs, of_learned = (heads[learned], relations[learned]), known.take(learned)
             scores = self.scores(*pairs, counts)
-            total = torch.from_numpy(log_sums(scores, of_learned))
-            terms = torch.from_numpy(self._row_terms(of_learned.lengths, pairs[1], counts))
+            total = torch.from_numpy(log_sums(scores, of_learned, self.log_weights))
+            terms = torch.from_numpy(self._row_terms(counts.numbers(*pairs), pairs[1], counts))
             terms += self.weights.row["ln sum exp(score)"] * total + self.log_odds
             scores = scores.mul_(self.weights.row["score"]).add_(terms[:, None])
             found[learned, : self.num_entities] = scores.sigmoid_().clamp_(max=SUREST).numpy()
@@ -154,8 +169,8 @@ class EdgeProbabilities:
         """Return s of every entity for some (head, relation), (n, entities learned)."""
         factors = self.weights.predictors.values()
         total: Tensor | None = None
-        for model, table, factor in zip(self.predictors, self.tables, factors, strict=True):
-            scores = predictor_scores(model, table, heads, relations).mul_(factor)
+        for scores, factor in zip(self.by_predictor(heads, relations), factors, strict=True):
+            scores.mul_(factor)
             total = scores if total is None else total.add_(scores)
         assert total is not None
         for relation in np.unique(relations).tolist():
@@ -165,13 +180,22 @@ class EdgeProbabilities:
             total[rows, torch.from_numpy(heads).long()[rows]] += self._loop_term(relation, counts)
         return total
 
+    def by_predictor(self, heads: NDArray[Any], relations: NDArray[Any]) -> Iterator[Tensor]:
+        """Yield each predictor's scores of every entity for some (head, relation)."""
+        for model, table in zip(self.predictors, self.tables, strict=True):
+            yield predictor_scores(model, table, self._ids(heads), relations)
+
+    def _ids(self, heads: NDArray[Any]) -> NDArray[Any]:
+        """Return the predictors' ids of heads."""
+        return heads
+
     def _tail_term(self, relation: int, counts: Counts) -> tuple[NDArray[Any], Floats]:
         """Return the entities that are known tails of a relation, and what that adds to s."""
         tails, numbers = counts.heads(relation ^ 1)
         learned = tails < self.num_entities
         features = fullness(numbers[learned], counts.mean(relation ^ 1))
         weights = np.array([self.weights.tail[name] for name in FULLNESS], dtype=np.float32)
-        return tails[learned], features @ weights
+        return tails[learned], weighted(features, weights)
 
     def _loop_term(self, relation: int, counts: Counts) -> float:
         """Return what is added to s of the head itself."""
@@ -184,7 +208,7 @@ class EdgeProbabilities:
         """Return what is the same for all tails of a (head, relation), but for the sum, (n,)."""
         values = self.weights.row
         weights = np.array([values[name] for name in (*FULLNESS, "ln mean", "1")], np.float32)
-        return row_features(numbers, relations, counts) @ weights
+        return weighted(row_features(numbers, relations, counts), weights)
 
 
 def validation_share(graph: KnowledgeGraph) -> float:
@@ -221,17 +245,18 @@ def row_features(numbers: NDArray[np.int64], relations: NDArray[Any], counts: Co
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def log_sums(scores: Tensor, known: Ragged) -> Floats:
+def log_sums(scores: Tensor, known: Ragged, log_weights: Tensor | None = None) -> Floats:
     """Return ln of the sum of exp(s) over the entities that are not known tails, (n,).
 
-    The scores of known tails become -inf.
+    The scores of known tails become -inf. With weights, an entity counts so many times.
     """
     rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
     is_learned = tails < scores.shape[1]
     scores[
         torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
     ] = -math.inf
-    found: Floats = scores.logsumexp(dim=1).numpy()
+    counted = scores if log_weights is None else scores + log_weights
+    found: Floats = counted.logsumexp(dim=1).numpy()
     return found
 
 
@@ -248,12 +273,13 @@ def read_edge_weights(path: Path, model: str) -> EdgeWeights | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("model") != model:
+        if content.pop("model") != model or "whole" not in content:  # an earlier version's
             return None
         weights = EdgeWeights(**content)
         if tuple(weights.tail) != TAIL or tuple(weights.row) != ROW or not weights.predictors:
             raise ValueError("it does not have the weights that are needed")
         numbers = [*weights.predictors.values(), *weights.tail.values(), *weights.row.values()]
+        numbers.append(0.0 if weights.whole is None else weights.whole)
         if not np.isfinite(np.array(numbers, dtype=float)).all():
             raise ValueError("a weight is not a number")
         return weights

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from betae.answering.by_index import IndexSearch
 from betae.answering.calibration import (
     Calibration,
     calibrate,
@@ -18,6 +19,7 @@ from betae.answering.edges import EdgeWeights, read_edge_weights, write_edge_wei
 from betae.errors import StoreError
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.search.approximate import Index
 
 Fitted = TypeVar("Fitted")
 
@@ -28,18 +30,24 @@ def fitted_edges(
     predictors: Sequence[QueryModel],
     graph: KnowledgeGraph,
     say: Callable[[str], None],
+    indexes: Sequence[Index] = (),
 ) -> EdgeWeights:
     """Return how scores become probabilities of edges; `name` tells the predictors."""
     return _fit_once(
         lambda: read_edge_weights(path, name),
         lambda: say("Fitting the probabilities of edges on validation edges, once"),
-        lambda: fit_edges(predictors, graph),
+        lambda: fit_edges(predictors, graph, indexes=indexes),
         lambda weights: write_edge_weights(weights, path, name),
     )
 
 
 def fitted_calibration(
-    path: Path, name: str, model: QueryModel, graph: KnowledgeGraph, say: Callable[[str], None]
+    path: Path,
+    name: str,
+    model: QueryModel,
+    graph: KnowledgeGraph,
+    search: IndexSearch | None,
+    say: Callable[[str], None],
 ) -> Calibration | None:
     """Return how distances become probabilities; None if there are no validation edges."""
     if not len(graph.splits["valid"]):
@@ -47,7 +55,7 @@ def fitted_calibration(
     return _fit_once(
         lambda: read_calibration(path, name),
         lambda: say("Fitting probabilities on validation queries, once"),
-        lambda: calibrate(model, graph, model.table()),
+        lambda: calibrate(model, graph, search),
         lambda calibration: write_calibration(calibration, path, name),
     )
 

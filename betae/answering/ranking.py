@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from betae.answering.results import Step
 
 Probabilities = NDArray[np.float64]
+SUREST = 1 - 1e-6  # what is not a fact is never certain
 
 
 def ascending(values: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -28,9 +29,22 @@ def ascending(values: NDArray[np.float32]) -> NDArray[np.int64]:
     return places
 
 
+def first(values: NDArray[np.float32], number: int, also: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the places of the smallest values, at least a number, and those of `also`.
+
+    They are in ascending order, as by `ascending`, but most values are never sorted.
+    """
+    if number + len(also) >= len(values):
+        return ascending(values)
+    is_chosen = values <= np.partition(values, number - 1)[number - 1]
+    is_chosen[also] = True
+    places = np.flatnonzero(is_chosen)
+    return places[ascending(values[places])]
+
+
 @dataclass(frozen=True)
 class Found:
-    """Entities, best first. An index finds the nearest ones only; others may stand behind them."""
+    """Entities, best first. Others may stand behind them, and between the last known ones."""
 
     ids: NDArray[np.int64]
     probabilities: Probabilities | None  # None if the run has none
@@ -38,6 +52,8 @@ class Found:
     num_ranked: int | None = None  # how many of the first have a rank [all]
     entropy: float | None = None
     explain: Callable[[int], Step] | None = None  # entity -> its best derivation
+    rank_behind: Callable[[int], int | None] | None = None  # entity -> its rank, if not so
+    rest: float = 0.0  # the sum of the probabilities of all that are not here, or an estimate of it
 
     def without(self, ids: NDArray[Any]) -> Found:
         """Leave entities out; those behind them move up."""
@@ -45,13 +61,12 @@ class Found:
         if not len(ids):
             return replace(self, num_ranked=ranked)
         kept = ~are_among(self.ids, ids)
-        return Found(
-            self.ids[kept],
-            None if self.probabilities is None else self.probabilities[kept],
-            None if self.distances is None else self.distances[kept],
-            int(kept[:ranked].sum()),
-            self.entropy,
-            self.explain,
+        return replace(
+            self,
+            ids=self.ids[kept],
+            probabilities=None if self.probabilities is None else self.probabilities[kept],
+            distances=None if self.distances is None else self.distances[kept],
+            num_ranked=int(kept[:ranked].sum()),
         )
 
 

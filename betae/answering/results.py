@@ -28,14 +28,15 @@ class Step:
 
     text: str  # such as "Austria located_in Europe"
     status: Literal["known", "missing", "and", "not"]
-    probability: float  # that the edge, or the condition, holds
+    probability: float  # that the edge holds, or the condition; for "and", that all do
     sources: tuple[Step, ...] = ()
     edge: tuple[str, str, str] | None = field(default=None, compare=False)  # head, relation, tail
 
     def whole_probability(self) -> float:
         """Return the probability that everything on the way holds."""
-        below = math.prod(source.whole_probability() for source in self.sources)
-        return below if self.status == "and" else self.probability * below
+        if self.status == "and":
+            return self.probability
+        return self.probability * math.prod(step.whole_probability() for step in self.sources)
 
     def missing(self) -> list[str]:
         """Return the edges on the way that are missing in the graph."""

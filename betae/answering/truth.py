@@ -2,11 +2,12 @@
 
     V(entity a)     = 1 at a, else 0
     V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))
-    V(and) = product     V(or) = 1 - product of complements     V(not) = 1 - V
+    V(and) = `both` of the conditions, times the complements among them
+    V(or) = 1 - product of complements     V(not) = 1 - V
 
 So an entity is reached if it is reached from any source, or by any branch of a union: they count as
-independent. `best_derivations` takes the best source and the best branch alone, the largest of
-V(h) p(h, r, x): why an entity is an answer.
+independent. Conditions on one entity do not. `best_derivations` takes the best source and the best
+branch alone, the largest of V(h) p(h, r, x): why an entity is an answer.
 
 Complements are moved inward first, to entities and projections. What occurs twice counts once, and
 an operand beside its own complement decides: V(a & a) = V(a), V(a & !a) = 0 and V(a | !a) = 1,
@@ -21,8 +22,9 @@ largest of those.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -39,6 +41,7 @@ from betae.queries.structures import columns_of, fill, structure_of
 
 SOURCES = 16  # of a projection, of which missing edges are tried
 NEGLIGIBLE = 1e-3  # sources of a smaller truth are not tried
+INDEPENDENCE = 0.05  # of the conditions on an entity, from 0 to 1: see `both`
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,18 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate queries of one structure, given by their symbols (num_queries, num_symbols).
 
-    Their truth values are in memory at once, for each node (num_queries, num_entities).
+    Their truth values are in memory at once, for each node (num_queries, num_entities). Those of
+    the whole query have what its embedding adds: see `whole`.
     """
     check_symbols(structure, symbols, graph.num_entities)
     columns = columns_of(structure)
     tree = negations_inward(fill(columns.structure, range(len(columns.names))))
     work = Evaluation(tree, columns.expand(symbols))
-    _Evaluator(graph, work, num_sources).visit(tree)
+    found = _Evaluator(graph, work, num_sources).visit(tree)
+    if graph.whole is not None:
+        work.nodes[tree] = replace(
+            found, values=graph.whole.add_to(found.values, structure, symbols)
+        )
     return work
 
 
@@ -145,17 +153,17 @@ class _Evaluator:
         return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
 
     def _and_or(self, node: Query) -> Truth:
-        """Combine the operands; one that is another once more adds nothing."""
-        is_and, operands = isinstance(node, And), node.operands
+        """Combine the operands, complements last; one that is another once more adds nothing."""
+        is_and = isinstance(node, And)
+        operands = sorted(node.operands, key=lambda operand: isinstance(operand, Not))
         parts = [self.visit(operand) for operand in operands]
-        combine = np.multiply if is_and else np.maximum if self.is_best else _either
+        either = np.maximum if self.is_best else _either
         values = parts[0].values
         for place in range(1, len(parts)):
-            added = parts[place].values
+            beside = np.multiply if isinstance(operands[place], Not) else both
+            joined = (beside if is_and else either)(values, parts[place].values)
             is_again = self._are_equal_to_any(operands[place], operands[:place])
-            if is_again.any():
-                added = np.where(is_again[:, None], np.float32(is_and), added)
-            values = combine(values, added)
+            values = np.where(is_again[:, None], values, joined) if is_again.any() else joined
         for operand in operands:
             if isinstance(operand, Not) and (is_and or not self.is_best):
                 values[self._are_equal_to_any(operand.operand, operands)] = not is_and
@@ -243,6 +251,17 @@ class _Evaluator:
             _by_known(self.arrays, before, relations, values, self.is_best)
 
         parallel.in_threads(follow, before, relations, values)
+
+
+def both(one: Any, other: Any) -> Any:
+    """Return the truth of two conditions on one entity, which tend to hold or fail together.
+
+    An entity that probably meets one condition is of the kind that meets the other, so their
+    product, the truth of independent ones, would be too small. This is the copula of Ali, Mikhail
+    and Haq: the product for an INDEPENDENCE of 1, larger below it, and `one` if `other` is certain.
+    """
+    product = one * other
+    return product / (INDEPENDENCE + (1 - INDEPENDENCE) * (one + other - product))
 
 
 def _either(one: Floats, other: Floats) -> Floats:

@@ -9,10 +9,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -20,6 +20,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from betae.errors import BetaeError, InvalidArgument, StoreError
+
+if TYPE_CHECKING:
+    from betae.cluster import Cluster
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -212,6 +215,15 @@ def _graph_folder(path: Path) -> Path:
     return path
 
 
+def _folder_or_address(text: str) -> Path:
+    """Return a path; an address such as s3://bucket/run is copied to this machine first."""
+    if "://" not in text:
+        return Path(text)
+    from betae.remote import local_folder
+
+    return local_folder(text)
+
+
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.", callback=existing_folder)]
 GraphPath = Annotated[Path, typer.Argument(help="Folder of a graph.", callback=_graph_folder)]
 MovedGraph = Annotated[
@@ -222,5 +234,58 @@ MovedGraph = Annotated[
         callback=existing_folder,
     ),
 ]
+# For commands whose work a cluster can share: the folder may be in an object store.
+SharedRun = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a run, or its address: s3://bucket/run.",
+        parser=_folder_or_address,
+        metavar="RUN",
+        callback=existing_folder,
+    ),
+]
+SharedGraph = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a graph, or its address: s3://bucket/graph.",
+        parser=_folder_or_address,
+        metavar="GRAPH",
+        callback=_graph_folder,
+    ),
+]
+SharedMovedGraph = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph",
+        help="Folder or address of the graph, if it has moved since training.",
+        parser=_folder_or_address,
+        metavar="PATH",
+        callback=existing_folder,
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Share the work among the nodes of a Ray cluster: its HOST:PORT, auto for the one "
+        "that runs here, local for processes of this machine.",
+        metavar="ADDRESS",
+    ),
+]
+
+
+@contextmanager
+def on_ray(address: str | None) -> Iterator[Cluster | None]:
+    """Join a Ray cluster, if one is asked for, and say how large it is."""
+    if address is None:
+        yield None
+        return
+    from betae.cluster import Cluster
+
+    with Cluster(address, note) as cluster:
+        note(f"Ray: {cluster}")
+        yield cluster
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")]

@@ -14,9 +14,12 @@ from betae.cli.common import (
     AsJson,
     GraphPath,
     Overwrite,
+    RayAddress,
+    SharedGraph,
     app,
     err,
     existing_folder,
+    on_ray,
     out,
     print_json,
     say,
@@ -191,6 +194,14 @@ def explain(
         out.print(f"\n[yellow]Note:[/yellow] {meaning}")
 
 
+SampledStructures = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Structures, each as NAME or NAME:COUNT; the paper's names, or logic text with _ "
+        "for placeholders. Default: those that the paper trains on, or tests on.",
+        metavar="[STRUCTURE...]",
+    ),
+]
 SamplingRules = Annotated[
     Literal["paper", "release"],
     typer.Option(
@@ -213,19 +224,13 @@ MissingEdges = Annotated[
     "  betae sample graph --out train-queries\n\n"
     "  betae sample graph --split test --count 5000 --rules release --out test-queries\n\n"
     "  betae sample graph --split test --missing all --out hard-queries\n\n"
+    "  betae sample graph --count 100000 --out train-queries --ray auto\n\n"
     "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
 )
 def sample(
-    graph: GraphPath,
+    graph: SharedGraph,
     target: Annotated[Path, typer.Option("--out", help="Folder to write the query set to.")],
-    structures: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Structures, each as NAME or NAME:COUNT; the paper's names, or logic text with _ "
-            "for placeholders. Default: those that the paper trains on, or tests on.",
-            metavar="[STRUCTURE...]",
-        ),
-    ] = None,
+    structures: SampledStructures = None,
     split: Annotated[
         Literal["train", "valid", "test"], typer.Option(help="What the queries are for.")
     ] = "train",
@@ -242,6 +247,7 @@ def sample(
     as_pickles: Annotated[
         bool, typer.Option("--pickles", help="Write the release's pickles instead.")
     ] = False,
+    ray: RayAddress = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Sample queries with their answers from a graph."""
@@ -255,7 +261,7 @@ def sample(
     check_writable(target, overwrite)
     counts = parse_counts(structures or [], split, count)
     number = int(missing) if missing and missing.isdecimal() else missing
-    with showing_counts(err, counts) as progress:
+    with on_ray(ray) as cluster, showing_counts(err, counts) as progress:
         queries = sample_queries(
             KnowledgeGraph.open(graph),
             counts,
@@ -264,6 +270,7 @@ def sample(
             max_answers=max_answers,
             rules=rules,
             missing=number,  # type: ignore[arg-type]  # it is checked there
+            cluster=cluster,
             progress=progress,
         )
         if as_pickles:

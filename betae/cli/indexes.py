@@ -41,10 +41,15 @@ def build_index(
     from betae.run import Run
 
     with err.status("Opening the run") as status:
-        index = Run.open(run, graph).build_index(kind, status.update)
-    say(f"{index.kind}: recall@10 {index.recall:.3f} against exact search")
+        opened = Run.open(run, graph)
+        built = {"": opened.build_index(kind, status.update)}
+        if opened.predictor:
+            built[" of the link predictor"] = opened.predictor.index
+    for of_what, index in built.items():
+        say(f"{index.kind}{of_what}: recall@10 {index.recall:.3f} against exact search")
     say(f"written to {run}: betae answer --index")
-    _warn_of_recall(index.kind, index.recall)
+    for index in built.values():
+        _warn_of_recall(index.kind, index.recall)
 
 
 @index_app.command("bench", epilog="Example:  betae index bench run --json")

@@ -11,18 +11,22 @@ import typer
 from betae.cli.common import (
     AsJson,
     GraphPath,
-    MovedGraph,
     Overwrite,
+    RayAddress,
     RunPath,
+    SharedMovedGraph,
+    SharedRun,
     app,
     err,
     existing_file,
     existing_folder,
+    on_ray,
     out,
     print_json,
     say,
     warn,
 )
+from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from betae.graph.graph import KnowledgeGraph
@@ -176,10 +180,11 @@ def inspect(
     "  betae eval run --queries test-queries\n\n"
     "  betae eval run --queries test-queries --method completed\n\n"
     "  betae eval run --queries NELL-betae --empty 4000\n\n"
+    "  betae eval run --queries test-queries --ray auto\n\n"
     "  torchrun --nproc-per-node 2 -m betae eval run --queries test-queries",
 )
 def evaluate(
-    run: RunPath,
+    run: SharedRun,
     queries: Annotated[
         Path,
         typer.Option(
@@ -193,7 +198,7 @@ def evaluate(
     split: Annotated[
         Literal["valid", "test"], typer.Option(help="Which queries of a release.")
     ] = "test",
-    graph: MovedGraph = None,
+    graph: SharedMovedGraph = None,
     empty: Annotated[
         int,
         typer.Option(
@@ -201,20 +206,29 @@ def evaluate(
             min=0,
         ),
     ] = 1000,
+    ray: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank the hard answers of a query set and measure how well the model knows what it knows."""
     from betae import parallel
     from betae.cli.progress import showing_work
     from betae.cli.show import draw_summary
-    from betae.run import Run
 
-    opened = Run.open(run, graph)
-    with parallel.joined("Run it again."):
+    if ray is not None and parallel.is_one_of_several():
+        raise InvalidArgument("Give --ray, or start processes with torchrun, not both.")
+    with on_ray(ray) as cluster, parallel.joined("Run it again."):
+        from betae.run import Run
+
+        opened = Run.open(run, graph)
         is_writer = parallel.process_number() == 0
         with showing_work(err, is_writer) as progress:
             evaluation = opened.evaluate(
-                queries, method=method, split=split, empty_queries=empty, progress=progress
+                queries,
+                method=method,
+                split=split,
+                empty_queries=empty,
+                cluster=cluster,
+                progress=progress,
             )
         if is_writer:
             if as_json:

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 
 from betae.cli.common import (
-    MovedGraph,
-    RunPath,
+    RayAddress,
+    SharedMovedGraph,
+    SharedRun,
     app,
-    complain,
     err,
     escape_controls,
     note,
+    on_ray,
     out,
     print_json,
     say,
     warn,
 )
-from betae.errors import BetaeError, InvalidArgument, QueryError, UnresolvedName
+from betae.cli.question_files import (
+    Question,
+    answer_all,
+    check_ray,
+    check_syntax,
+    end,
+    read_questions,
+    show_all,
+)
+from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from betae.answering.answerer import Answerer
     from betae.answering.results import Answers
     from betae.graph.graph import KnowledgeGraph
 
@@ -60,10 +70,11 @@ def demo(
     "  betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain\n\n"
     "  betae answer run query.rq --only predicted -k 20 --format csv\n\n"
     "  betae answer run --queries questions.txt --format jsonl\n\n"
+    "  betae answer run --queries questions.txt --format jsonl --ray auto\n\n"
     "  echo '?X . capital(France, ?X)' | betae answer run --queries -"
 )
 def answer(
-    run: RunPath,
+    run: SharedRun,
     question: Annotated[
         str | None,
         typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
@@ -95,102 +106,48 @@ def answer(
         typer.Option("--format", help="How to print them.", show_default="table"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
-    graph: MovedGraph = None,
+    graph: SharedMovedGraph = None,
     use_index: Annotated[
-        bool, typer.Option("--index", help="By embedding: search the index of betae index build.")
+        bool, typer.Option("--index", help="Search the indexes of betae index build.")
     ] = False,
+    ray: RayAddress = None,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, how probable, and why."""
     if as_json and form not in (None, "jsonl"):
         raise InvalidArgument(f"Give --json or --format {form}, not both.")
-    questions = _read_questions(question, queries)
-    from betae.run import Run  # not before the questions can be read: it imports torch
+    check_ray(ray, queries)
+    questions = read_questions(question, queries)
+    check_syntax(questions)
+    with on_ray(ray) as cluster:
+        from betae.run import Run  # not before the questions can be read: it imports torch
 
-    with err.status("Opening the run") as status:
-        answerer = Run.open(run, graph).answerer(
-            edges, method=method, use_index=use_index, union=union, say=status.update
-        )
-    _warn_of_method(answerer.ranker.method, method, use_index, explain)
-    _answer_all(
-        questions,
-        lambda text: answerer.answer(text, k, status=only, threshold=threshold, explain=explain),
-        _Printer("jsonl" if as_json else form or "table", explain, answerer.graph),
-    )
-
-
-def _answer_all(
-    questions: Sequence[_Question], answer: Callable[[str], Answers], printer: _Printer
-) -> None:
-    """Answer and print questions; those of a file that cannot be answered do not stop the rest."""
-    num_bad = 0
-    for question in questions:
-        try:
-            printer.answers(question, answer(question.text))
-        except (InvalidArgument, QueryError, UnresolvedName) as error:
-            if not question.line:
-                raise
-            num_bad += 1
-            printer.error(question, error)
-    if num_bad:
-        complain(f"{num_bad:,} of {len(questions):,} questions could not be answered.")
-        raise typer.Exit(2)
+        with err.status("Opening the run") as status:
+            opened = Run.open(run, graph)
+            load = partial(opened.answerer, edges, method=method, use_index=use_index, union=union)
+            answerer = load(say=status.update)  # here too: what must be fitted is fitted once
+        _warn_of_method(answerer.ranker.method, method, explain)
+        options = {"k": k, "status": only, "threshold": threshold, "explain": explain}
+        open_answer = partial(_open_answer, load if cluster else lambda: answerer, options)
+        printer = _Printer("jsonl" if as_json else form or "table", explain, answerer.graph)
+        write_json = print_json if printer.form == "jsonl" else None
+        results = answer_all(open_answer, questions, cluster)
+        num_bad = show_all(results, printer.answers, write_json)
+    end(num_bad, questions)
 
 
-def _warn_of_method(method: str, wanted: str, use_index: bool, explain: bool) -> None:
+def _open_answer(load: Callable[[], Answerer], options: dict[str, Any]) -> Callable[[str], Answers]:
+    return partial(load().answer, **options)
+
+
+def _warn_of_method(method: str, wanted: str, explain: bool) -> None:
     """Say if answers do not come as they were asked for."""
-    if method != wanted and not use_index:
+    if method != wanted:
         warn(
             "the graph has no validation edges to fit probabilities on, so answers are ranked by "
             "embedding, without probabilities. Ingest it with --valid 0.05, say, and train again."
         )
     elif explain and method == "embedding":
-        warn("--explain needs the completed graph: leave out --method embedding and --index.")
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A question, and where it stands if it is one of many."""
-
-    text: str
-    file: str = ""
-    line: int = 0  # from 1; 0 if it stands alone
-
-
-def _read_questions(question: str | None, file: str | None) -> list[_Question]:
-    """Return the one question, or those of a file."""
-    from betae.queries.read import read_query, text_or_file
-
-    if question is None and file is None:
-        raise InvalidArgument("Give a question, or --queries with a file of them.")
-    if question is not None and file is not None:
-        raise InvalidArgument("Give a question or --queries, not both.")
-    if question is None:
-        return _read_lines(file or "")
-    text = text_or_file(question)
-    read_query(text, defaultdict(str))  # any prefix will do: the graph may know it
-    return [_Question(text)]
-
-
-def _read_lines(source: str) -> list[_Question]:
-    """Read the questions in a file, or in standard input.
-
-    Empty lines and those that begin with # are skipped.
-    """
-    name = "standard input" if source == "-" else source
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"{name} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{name} is not text in UTF-8.") from error
-    questions = [
-        _Question(line, name, number)
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip() and not line.startswith("#")
-    ]
-    if not questions:
-        warn(f"{name} has no questions.")
-    return questions
+        warn("--explain needs the completed graph: leave out --method embedding.")
 
 
 class _Printer:
@@ -202,13 +159,13 @@ class _Printer:
         if form == "csv":
             self.csv.writerow([*CSV_COLUMNS, *(["why"] if explain else [])])
 
-    def answers(self, question: _Question, found: Answers) -> None:
+    def answers(self, question: Question, found: Answers) -> None:
         """Print the answers of a question."""
         from betae.cli.show import draw_answers, shown_derivation
         from betae.exact.direction import hint_of_direction
 
         if self.form == "jsonl":
-            print_json({**self._place(question), **found.to_json()})
+            print_json({**question.place, **found.to_json()})
         elif self.form == "csv":
             for answer in found:
                 cells = [found.query, *(getattr(answer, column) for column in CSV_COLUMNS[1:])]
@@ -223,15 +180,6 @@ class _Printer:
         ):
             note(hint)
 
-    def error(self, question: _Question, error: BetaeError) -> None:
-        """Say what is wrong with a question, and where it stands."""
-        if self.form == "jsonl":
-            print_json({**self._place(question), "error": str(error)})
-        complain(f"{question.file}, line {question.line}: {error}")
-
-    def _place(self, question: _Question) -> dict[str, object]:
-        return {"line": question.line, "text": question.text} if question.line else {}
-
 
 def _cell(value: object) -> object:
     """Return what a file gets as it is; on a terminal, names must not command it."""
@@ -242,10 +190,11 @@ def _cell(value: object) -> object:
     epilog="Examples:\n\n"
     "  betae complete run --out missing.tsv\n\n"
     "  betae complete run --relation capital --above 0.3 --out capitals.nt\n\n"
-    "  betae complete run --entity Austria --above 0.2"
+    "  betae complete run --entity Austria --above 0.2\n\n"
+    "  betae complete run --out missing.parquet --ray auto"
 )
 def complete(
-    run: RunPath,
+    run: SharedRun,
     relation: Annotated[str | None, typer.Option(help="Only edges of this relation.")] = None,
     entity: Annotated[
         str | None, typer.Option(help="Only edges of this entity, judged from its end.")
@@ -260,7 +209,8 @@ def complete(
         ),
     ] = None,
     edges: KnownEdges = "all",
-    graph: MovedGraph = None,
+    graph: SharedMovedGraph = None,
+    ray: RayAddress = None,
 ) -> None:
     """List the edges that the graph most probably lacks, and what speaks for each."""
     from betae.answering.edge_files import check_format, write_edges
@@ -272,15 +222,17 @@ def complete(
 
     from betae.cli.progress import showing_work
     from betae.cli.show import draw_edges
-    from betae.run import Run
 
-    opened = Run.open(run, graph)
-    with showing_work(err, True, "opening the run") as progress:
+    with on_ray(ray) as cluster, showing_work(err, True, "opening the run") as progress:
+        from betae.run import Run
+
+        opened = Run.open(run, graph)
         found = opened.missing_edges(
             relation=relation,
             entity=entity,
             above=above,
             edges=edges,
+            cluster=cluster,
             progress=lambda done, total: progress("trying edges", done, total),
         )
     if target is None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from betae.graph.graph import KnowledgeGraph
     from betae.models.store import ModelDescription
     from betae.querysets.query_set import QuerySet
-    from betae.search.approximate import Speed
+    from betae.search.measure import Speed
 
 
 # ---- queries ------------------------------------------------------------------------------------

@@ -9,19 +9,25 @@ number of missing edges, the frequency baseline, and estimates of the number of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from functools import partial
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from betae import parallel
 from betae.checks import check_positive
 from betae.errors import InvalidArgument
 from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.ranks import Doubles, distances_of, mean, per_query, rank_rows, summarise
+from betae.evaluation.parts import (
+    Progress,
+    RankParts,
+    all_forms,
+    one_form,
+    rank_all,
+    rank_part,
+    scores_by_embedding,
+)
+from betae.evaluation.ranks import Doubles, mean, per_query, summarise
 from betae.evaluation.results import (
     Average,
     EmptyResult,
@@ -41,24 +47,16 @@ from betae.evaluation.uncertainty import (
     tell_empty,
     uncertainty_of,
 )
-from betae.exact.answers import answers_of_structure
-from betae.exact.derivations import missing_edges, normal_form, num_edges
+from betae.exact.derivations import missing_edges, num_edges
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.ragged import Ragged
 from betae.models.base import QueryModel
-from betae.models.execute import SCORES_AT_ONCE, UnionForm
-from betae.queries.ast import Or, Query, nodes
-from betae.queries.structures import EPFO, NEGATION, has_negation
+from betae.models.execute import SCORES_AT_ONCE
+from betae.queries.structures import EPFO, NEGATION
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
 from betae.querysets.seeds import random_stream
 
 RESAMPLES = 1000  # of the bootstrap
 POINTS = 300  # of each structure, kept for the plot of uncertainty against the number of answers
-DE_MORGAN = "-DM"  # added to the name of a structure whose union is taken in De Morgan form
-
-# Queries and a form of their unions -> rows of the block with their distances, (n, num_entities).
-Score = Callable[[QueryBlock, UnionForm], Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]]
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, how much in all
 
 
 def evaluate(
@@ -66,7 +64,7 @@ def evaluate(
     graph: KnowledgeGraph,
     queries: QuerySet,
     *,
-    score: Score | None = None,
+    rank: RankParts | None = None,
     predictors: Sequence[str] = (),
     empty_queries: int = 1000,
     seed: int = 0,
@@ -75,27 +73,27 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model on a query set of its graph.
 
-    With `score`, entities are ranked by it, not by the model's embedding: that of the completed
-    graph, whose `predictors` are then named. `empty_queries` queries of each kind are sampled for
-    the test of queries without answers (0: no test). `progress` is told what is being done, how
-    much of it is done, and how much there is.
+    With `rank`, that ranks the hard answers, not this process by the model's embedding; if it does
+    so by the completed graph, its `predictors` are named. `empty_queries` queries of each kind are
+    sampled for the test of queries without answers (0: no test). `progress` is told what is being
+    done, how much of it is done, and how much there is.
     """
     start = time.monotonic()
     check_positive("empty_queries", empty_queries, whole=True, or_zero=True)
     blocks = _blocks_to_rank(model, graph, queries)
-    can = {name: block for name, block in blocks.items() if score or model.can(block.structure)}
+    can = {
+        name: block for name, block in blocks.items() if predictors or model.can(block.structure)
+    }
     if not can:
         raise InvalidArgument(f"{type(model).__name__} cannot do {', '.join(blocks)}.")
     model.eval()
     results: dict[str, StructureResult] = {}
     means: dict[str, Doubles] = {}  # of the resamples
-    tasks = _tasks(model, can)
-    if score is None:
-        with torch.no_grad():
-            score = partial(distances_of, model, model.table(), scores_at_once=scores_at_once)
-    else:
-        tasks = [_Task(name, block, "DNF") for name, block in can.items()]
-    for task, ranks in _rank_all(score, graph, queries.split, tasks, progress):
+    tasks = one_form(can) if predictors else all_forms(model, can)
+    if rank is None:
+        score = scores_by_embedding(model, scores_at_once)
+        rank = partial(map, partial(rank_part, score, graph, queries.split))
+    for task, ranks in rank_all(rank, tasks, progress):
         values = per_query(100 / ranks[0], task.block.hard.offsets)
         means[task.name] = _resampled_means(values, seed)
         interval = _interval(means[task.name])
@@ -140,90 +138,6 @@ def _blocks_to_rank(
     if not blocks:
         raise InvalidArgument("The query set holds no query with a hard answer to rank.")
     return blocks
-
-
-# ---- ranks ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Queries to rank, with a form for their unions."""
-
-    name: str
-    block: QueryBlock
-    union: UnionForm
-
-
-def _tasks(model: QueryModel, blocks: Mapping[str, QueryBlock]) -> list[_Task]:
-    """Return a task for each block and each form of its unions that makes a difference."""
-    tasks = []
-    for name, block in blocks.items():
-        if _has_union(block.structure):
-            tasks.append(_Task(name, block, "DNF"))
-            # A release may hold the De Morgan form as queries of its own.
-            if model.has_complement and name + DE_MORGAN not in blocks:
-                tasks.append(_Task(name + DE_MORGAN, block, "DM"))
-        else:
-            is_written_so = _has_union(normal_form(block.structure))
-            tasks.append(_Task(name, block, "DM" if is_written_so else "DNF"))
-    return tasks
-
-
-def _has_union(structure: Query) -> bool:
-    return any(isinstance(node, Or) for node in nodes(structure))
-
-
-def _rank_all(
-    score: Score,
-    graph: KnowledgeGraph,
-    split: str,
-    tasks: Sequence[_Task],
-    progress: Progress,
-) -> Iterator[tuple[_Task, Doubles]]:
-    """Yield each task with the ranks of its hard answers, (num_readings, num_hard_answers)."""
-    done, total = 0, sum(len(task.block) for task in tasks)
-    for task in tasks:
-
-        def tell(number: int, name: str = task.name, before: int = done) -> None:
-            progress(f"ranking {name}", before + number, total)
-
-        readings = _readings(graph, split, task.block)
-        yield task, _rank(score, readings, task.union, tell)
-        done += len(task.block)
-
-
-def _readings(graph: KnowledgeGraph, split: str, block: QueryBlock) -> list[QueryBlock]:
-    """Return a block by the release's reading of "easy" and, with negation, by the strict one."""
-    if not has_negation(normal_form(block.structure)):
-        return [block]
-    larger = graph.adjacency(SET_EDGES[split][1])
-    answers = answers_of_structure(larger, block.structure, block.symbols)
-    return [block, replace(block, easy=answers)]
-
-
-def _rank(
-    score: Score,
-    readings: Sequence[QueryBlock],
-    union: UnionForm,
-    tell: Callable[[int], None],
-) -> Doubles:
-    """Rank the hard answers of a block by each reading; the processes share the queries."""
-    block = readings[0]
-    mine = np.arange(parallel.process_number(), len(block), parallel.num_processes())
-    parts = [reading.take(mine) for reading in readings]
-    hard = parts[0].hard
-    places = Ragged(hard.offsets, np.arange(len(hard.values), dtype=np.int32))
-    ranks, done = np.empty((len(readings), len(hard.values))), 0
-    for rows, distances in score(parts[0], union):
-        for part, of_part in zip(parts, ranks, strict=True):
-            of_part[places.take(rows).values] = rank_rows(distances, part.take(rows))
-        done += len(rows)
-        tell(min(len(block), done * parallel.num_processes()))
-    is_mine = np.isin(np.repeat(np.arange(len(block)), block.hard.lengths), mine)
-    everyones = torch.zeros(len(readings), len(is_mine), dtype=torch.float64)
-    everyones[:, torch.from_numpy(is_mine)] = torch.from_numpy(ranks)
-    found: Doubles = parallel.sum_over_processes(everyones).cpu().numpy()
-    return found
 
 
 # ---- figures ----------------------------------------------------------------------------------

@@ -114,6 +114,21 @@ class Adjacency:
             return self.tails[:0]
         return self.tails[self.tail_offsets[pair] : self.tail_offsets[pair + 1]]
 
+    def pairs(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of each pair of a head and a relation, -1 if it has no tails."""
+        low, high = self.head_offsets[heads], self.head_offsets[heads + 1]
+        ends = high
+        while (low < high).any():  # all binary searches at once
+            middle = (low + high) // 2
+            is_open = low < high
+            is_below = is_open.copy()
+            is_below[is_open] = self.relations[middle[is_open]] < relations[is_open]
+            low = np.where(is_below, middle + 1, low)
+            high = np.where(is_open & ~is_below, middle, high)
+        is_there = low < ends
+        is_there[is_there] = self.relations[low[is_there]] == relations[is_there]
+        return np.where(is_there, low, -1)
+
     @cached_property
     def by_relation(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
         """The pairs sorted by (relation, head): offsets of the relations, heads, pair numbers."""

@@ -251,6 +251,12 @@ class KnowledgeGraph:
         graph.folder = folder.resolve()
         return graph
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the place of its folder, for processes that open it there."""
+        from betae.graph.shared import place_of, reopen
+
+        return reopen, (place_of(self), self.fingerprint)
+
     @property
     def fingerprint(self) -> str:
         """A hash of names and edges: equal for equal graphs, whatever order they were read in."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from betae.errors import UnsupportedQuery
-from betae.models.rows import Fill, Gathered, Rows, all_rows
+from betae.models.rows import Fill, Gathered, Rows, all_rows, blocks
 from betae.queries.ast import Query
 from betae.queries.structures import has_negation
+
+TABLE_AT_ONCE = 2**22  # numbers of a part of a table: 16 MiB in float32
 
 
 class QueryModel(nn.Module, ABC):
@@ -94,6 +96,14 @@ class QueryModel(nn.Module, ABC):
     @abstractmethod
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the distance of each entity from each set: (n, width) -> (n, num_entities)."""
+
+    def tables(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the table of all entities in parts, each with the id of its first entity."""
+        for part in blocks(len(self.entities), self.entities.shape[1], TABLE_AT_ONCE):
+            yield (
+                part.start,
+                self.table(torch.arange(part.start, part.stop, device=self.entities.device)),
+            )
 
     # For vector databases: by `metric`, the vectors nearest to that of a set are those of the
     # entities at the smallest distance from it.

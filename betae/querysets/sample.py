@@ -14,7 +14,7 @@ the same set whatever the number of threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from betae import parallel
+from betae.cluster import Cluster, map_blocks
 from betae.errors import InvalidArgument
 from betae.exact.answers import count_answers
 from betae.exact.derivations import num_edges
@@ -40,7 +41,7 @@ from betae.queries.structures import (
     num_symbols,
 )
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
-from betae.querysets.sampler import QuerySampler, Rules
+from betae.querysets.sampler import QuerySampler, Rules, SampledBatch
 from betae.querysets.seeds import random_stream
 
 PATIENCE = 16  # batches; fewer new queries than that in as many batches: the graph has no more
@@ -73,6 +74,7 @@ def sample_queries(
     rules: Rules = "paper",
     missing: int | Literal["all"] | None = None,
     workers: int | None = None,
+    cluster: Cluster | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> QuerySet:
     """Sample `counts[structure]` queries for each structure.
@@ -82,7 +84,8 @@ def sample_queries(
     per structure, what was sampled, what was rejected and why; where the graph has no more such
     queries it holds fewer than asked. `progress` is called with a structure and a number so far.
 
-    Each split and each `purpose` (any text) has its own random stream under a seed.
+    Each split and each `purpose` (any text) has its own random stream under a seed. On a
+    `cluster`, its workers make the batches; the queries are the same.
 
     Validation and test queries have at most `max_answers` (100) answers, as the paper says. With
     `rules="release"`, as in the sets released with the paper, they have at most so many hard
@@ -94,8 +97,7 @@ def sample_queries(
     use fewer edges are left out; `origin["left_out"]` has them, with their numbers of edges.
     """
     _check_split(graph, split)
-    if rules not in get_args(Rules):
-        raise InvalidArgument(f"The rules are those of the paper or release, not {rules!r}.")
+    _check_rules(rules)
     if any(number is not None and number < 1 for number in (max_answers, *counts.values())):
         raise InvalidArgument("The numbers of queries and of answers must be at least 1.")
     if seed < 0:
@@ -107,18 +109,13 @@ def sample_queries(
     blocks: dict[str, QueryBlock] = {}
     reports: dict[str, Any] = {}
     for text, number in needed.items():
-        sampler = QuerySampler(
-            graph, structures[text], split, seed, max_answers, purpose, rules, number
-        )
-        blocks[text], report = _sample(sampler, counts[text], workers, partial(progress, text))
+        settings = structures[text], split, seed, max_answers, purpose, rules, number
+        make_sampler = partial(QuerySampler, graph, *settings)
+        batches, tell = _batches(make_sampler, workers, cluster), partial(progress, text)
+        blocks[text], report = _merge(structures[text], batches, counts[text], tell)
         reports[text] = asdict(report)
-    origin = {
-        "source": "sampled",
-        "seed": seed,
-        "max_answers": max_answers,
-        "rules": rules,
-        "report": reports,
-    }
+    origin = {"source": "sampled", "seed": seed, "max_answers": max_answers, "rules": rules}
+    origin["report"] = reports
     if missing is not None:
         origin |= {"missing": missing, "left_out": left_out}
     return QuerySet(split, blocks, graph.fingerprint, origin)
@@ -132,6 +129,11 @@ def _check_split(graph: KnowledgeGraph, split: str) -> None:
             f"The graph has no {split} edges, so no query has an answer that needs one. Ingest it "
             f"with --{split} 0.1, say, or sample for another split."
         )
+
+
+def _check_rules(rules: Rules) -> None:
+    if rules not in get_args(Rules):
+        raise InvalidArgument(f"The rules are those of the paper or release, not {rules!r}.")
 
 
 def _missing_by_structure(
@@ -192,8 +194,26 @@ def read_structure(text: str, graph: KnowledgeGraph) -> Query:
     return resolve(structure, graph)
 
 
-def _sample(
-    sampler: QuerySampler, wanted: int, workers: int | None, progress: Callable[[int], None]
+def _batches(
+    make: Callable[[], QuerySampler], workers: int | None, cluster: Cluster | None
+) -> Iterator[SampledBatch]:
+    """Yield the batches in order, made in threads, or by a cluster."""
+    sampler = make()
+    numbers = range(sampler.num_batches) if sampler.num_batches else count()
+    if cluster is None:
+        return parallel.map_ahead(sampler.batch, numbers, workers)
+    return map_blocks(partial(_open_sampler, make), numbers, cluster)
+
+
+def _open_sampler(make: Callable[[], QuerySampler]) -> Callable[[int], SampledBatch]:
+    return make().batch
+
+
+def _merge(
+    structure: Query,
+    batches: Iterator[SampledBatch],
+    wanted: int,
+    progress: Callable[[int], None],
 ) -> tuple[QueryBlock, SampleReport]:
     """Merge batches in order until there are enough queries or the graph has no more."""
     report = SampleReport(wanted)
@@ -201,8 +221,7 @@ def _sample(
     seen: set[bytes] = set()
     kept: list[QueryBlock] = []
     recent: list[int] = []  # new queries of the last batches
-    numbers = range(sampler.num_batches) if sampler.num_batches else count()
-    for batch in parallel.map_ahead(sampler.batch, numbers, workers):
+    for batch in batches:
         new = []
         for row, key in enumerate(map(bytes, batch.keys)):
             if key not in seen:
@@ -211,7 +230,7 @@ def _sample(
         rejected += batch.rejected
         rejected["duplicate"] += len(batch.symbols) - len(new)
         rows = np.array(new[: wanted - report.sampled], dtype=np.int64)
-        found = QueryBlock(sampler.structure, batch.symbols, batch.easy, batch.hard)
+        found = QueryBlock(structure, batch.symbols, batch.easy, batch.hard)
         kept.append(found.take(rows))
         report.walks += batch.walks
         report.sampled += len(rows)
@@ -221,7 +240,7 @@ def _sample(
             break
     report.rejected = {reason: number for reason, number in rejected.items() if number}
     block = QueryBlock(
-        sampler.structure,
+        structure,
         np.concatenate([part.symbols for part in kept]),
         Ragged.concatenate([part.easy for part in kept]),
         Ragged.concatenate([part.hard for part in kept]),

@@ -13,8 +13,7 @@ is built: about the least that finds nearly all of what exact search finds for v
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +25,10 @@ from numpy.typing import NDArray
 
 from betae.checks import check_choice
 from betae.errors import InvalidArgument, StoreError
-from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.execute import Embedded, embed_queries
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES
-from betae.querysets.sample import sample_queries
-from betae.search.nearest import Nearest, float32_array, nearest, recall
+from betae.models.base import TABLE_AT_ONCE, QueryModel
+from betae.models.execute import Embedded
+from betae.models.rows import blocks
+from betae.search.nearest import Nearest, float32_array, nearest_of_all, recall
 from betae.storage import (
     MANIFEST,
     check_parts,
@@ -75,14 +72,12 @@ class Index:
             queries = self._hashable_queries(queries)
         return self.inner.search(queries, number)[1]  # type: ignore[no-any-return]
 
-    def nearest(
-        self, model: QueryModel, embedded: Embedded, table: torch.Tensor, k: int
-    ) -> Nearest:
+    def nearest(self, model: QueryModel, embedded: Embedded, k: int) -> Nearest:
         """Return the k nearest of the candidates of each query, as `nearest` does of all entities.
 
         A query for which fewer are found ends in infinite distances and ids of -1.
         """
-        k = min(k, len(table))
+        k = min(k, self.inner.ntotal)
         with torch.no_grad():
             found = self.candidates(model.set_vectors(embedded.sets), k)
             distances = np.full((embedded.num_queries, k), np.inf, dtype=np.float32)
@@ -90,8 +85,7 @@ class Index:
             for query, rows in enumerate(embedded.rows_by_query()):
                 candidates = np.unique(found[rows.numpy(force=True)])
                 candidates = candidates[candidates >= 0]
-                scores = model.distance(embedded.sets[rows], table[candidates]).amin(dim=0)
-                of_query = scores.numpy(force=True)
+                of_query = distances_to(model, embedded.sets[rows], candidates)
                 best = np.argsort(of_query, kind="stable")[:k]
                 distances[query, : len(best)] = of_query[best]
                 ids[query, : len(best)] = candidates[best]
@@ -135,21 +129,34 @@ class Index:
         mean = np.load(folder / "mean.npy") if "mean.npy" in manifest["parts"] else None
         import faiss
 
-        inner = faiss.read_index(str(folder / FILE))
+        # Lists are mapped into memory, and read as they are searched.
+        flags = faiss.IO_FLAG_MMAP if manifest["index_kind"] == "ivf" else 0
+        inner = faiss.read_index(str(folder / FILE), flags)
         effort, recall = manifest["index_effort"], manifest["index_recall"]
         return cls(manifest["index_kind"], model, inner, mean, effort, recall)
 
 
+def distances_to(
+    model: QueryModel, sets: torch.Tensor, ids: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the distances of some entities from a query, given by the sets of its branches."""
+    with torch.no_grad():
+        table = model.table(torch.from_numpy(ids).to(model.entities.device))
+        return model.distance(sets, table).amin(dim=0).numpy(force=True)
+
+
 def build_index(
     model: QueryModel,
-    table: torch.Tensor,
     queries: Embedded,
     name: str = "",
     kind: Kind | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Index:
-    """Index the entities of a table, and tune the effort on `queries`."""
+    """Index the entities of a model, and tune the effort on `queries`.
 
+    Their search vectors are made a part at a time, so the memory needed is that of the index and
+    of the vectors that its lists are trained on.
+    """
     kinds = KINDS[model.metric]
     kind = kind or kinds[0]
     check_choice("kind", kind, ("ivf", "hnsw", "lsh"))
@@ -158,63 +165,90 @@ def build_index(
             f"{type(model).__name__} ranks by {model.metric}, for which there is "
             f"{' and '.join(kinds)}, not {kind}."
         )
-    with _threads_for(table):
-        return _tuned(model, table, queries, name, kind, say)
+    with threads_for(model):
+        return _tuned(model, queries, name, kind, say)
 
 
 def _tuned(
-    model: QueryModel,
-    table: torch.Tensor,
-    queries: Embedded,
-    name: str,
-    kind: Kind,
-    say: Callable[[str], None],
+    model: QueryModel, queries: Embedded, name: str, kind: Kind, say: Callable[[str], None]
 ) -> Index:
     """Build an index and raise its effort until it finds enough."""
-    say(f"Building the {kind} index of {len(table):,} entities")
-    inner, mean = _build(kind, model.metric, float32_array(model.entity_vectors(table)))
+    say(f"Building the {kind} index of {len(model.entities):,} entities")
+    with torch.no_grad():
+        inner, mean = _build(kind, model)
     index = Index(kind, name, inner, mean, effort=8 if kind == "ivf" else AT_LEAST)
     say("Tuning how much of it is searched")
-    truth = nearest(model, queries, table, 10)[1]
+    truth = nearest_of_all(model, queries, 10)[1]
+    if kind == "ivf":
+        index.effort = _lists_needed(inner, model, queries, truth)
     while True:
-        index.recall = recall(index.nearest(model, queries, table, 10)[1], truth)
+        index.recall = recall(index.nearest(model, queries, 10)[1], truth)
         if index.recall >= WANTED_RECALL or index.effort >= index.most_effort:
             return index
         index.effort = min(index.effort * 3 // 2, index.most_effort)
 
 
-def _build(
-    kind: Kind, metric: str, vectors: NDArray[np.float32]
-) -> tuple[Any, NDArray[np.float32] | None]:
-    """Return an index of faiss with the vectors in it, and the mean that their hashes need."""
+def _lists_needed(
+    inner: Any, model: QueryModel, queries: Embedded, truth: NDArray[np.int64]
+) -> int:
+    """Return how many lists must be searched to find enough of the true ids, but at least 8.
+
+    A search would tell, but takes long. An entity is in one list, and each set of a query has an
+    order of all lists.
+    """
+    with torch.no_grad():
+        order = inner.quantizer.search(float32_array(model.set_vectors(queries.sets)), inner.nlist)
+        _, lists = inner.quantizer.search(_vectors_of(model, truth.ravel()), 1)
+    places, of_queries = np.argsort(order[1], axis=1), lists.reshape(truth.shape)
+    by_set = np.take_along_axis(places, of_queries[queries.owners.numpy(force=True)], axis=1)
+    by_query = queries.best(torch.from_numpy(by_set).double()).numpy()
+    wanted = np.quantile(by_query, min(1.0, WANTED_RECALL), method="higher")
+    return min(max(8, int(wanted) + 1), int(inner.nlist))
+
+
+def _build(kind: Kind, model: QueryModel) -> tuple[Any, NDArray[np.float32] | None]:
+    """Return an index of faiss with all entities in it, and the mean that their hashes need."""
     import faiss
 
-    mean = None
+    if kind == "lsh":
+        return _hashed(model)
     if kind == "ivf":
-        inner = _inverted_lists(vectors)
-    elif kind == "hnsw":
-        inner = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_L1)
-        inner.hnsw.efConstruction = 80
+        inner = _inverted_lists(model)
     else:
-        centre = vectors.mean(axis=0)
-        vectors = vectors - centre  # of a product, it changes all of a query's by the same
-        if metric == "L1":  # by L2: its square is a product, up to a constant of the query
-            mean = centre
-            halves = np.einsum("ij,ij->i", vectors, vectors)[:, None] / 2
-            vectors = np.concatenate([vectors, -halves], axis=1)
-        vectors = _hashable(vectors)
-        # Making the random projections takes time cubic in the bits: seconds for 2,048.
-        inner = faiss.IndexLSH(vectors.shape[1], min(LSH_BITS, max(64, len(vectors) // 2)))
-    inner.add(vectors)
-    return inner, mean
+        width = _vectors_of(model, np.arange(1)).shape[1]
+        inner = faiss.IndexHNSWFlat(width, 32, faiss.METRIC_L1)
+        inner.hnsw.efConstruction = 80
+    for vectors in _vectors(model):
+        inner.add(vectors)
+    return inner, None
 
 
-def _inverted_lists(vectors: NDArray[np.float32]) -> Any:
-    """Train lists of similar vectors: about 4 sqrt(n), with at least 40 vectors each on average."""
+def _vectors(model: QueryModel) -> Iterator[NDArray[np.float32]]:
+    """Yield the search vectors of all entities, a part at a time."""
+    return (float32_array(model.entity_vectors(table)) for _, table in model.tables())
+
+
+def _vectors_of(model: QueryModel, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the search vectors of some entities, made a part at a time."""
+    parts = []
+    for part in blocks(len(ids), model.entities.shape[1], TABLE_AT_ONCE):
+        table = model.table(torch.from_numpy(ids[part]).to(model.entities.device))
+        parts.append(float32_array(model.entity_vectors(table)))
+    return np.concatenate(parts)
+
+
+def _inverted_lists(model: QueryModel) -> Any:
+    """Train lists of similar vectors: about 4 sqrt(n), with at least 40 vectors each on average.
+
+    They are trained on as many random entities as that.
+    """
     import faiss
 
-    width, number = vectors.shape[1], len(vectors)
+    number = len(model.entities)
     lists = max(1, min(int(4 * number**0.5), number // 40))
+    sample = np.random.default_rng(0).choice(number, min(number, 40 * lists), replace=False)
+    vectors = _vectors_of(model, np.sort(sample))
+    width = vectors.shape[1]
     inner = faiss.IndexIVFScalarQuantizer(
         faiss.IndexFlatIP(width),
         width,
@@ -223,25 +257,51 @@ def _inverted_lists(vectors: NDArray[np.float32]) -> Any:
         faiss.METRIC_INNER_PRODUCT,
     )
     inner.cp.niter, inner.cp.min_points_per_centroid = 6, 1
-    sample = np.random.default_rng(0).permutation(number)[: 40 * lists]
-    inner.train(vectors[np.sort(sample)])
+    inner.train(vectors)
     return inner
 
 
-def _hashable(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Append a number that makes all vectors equally long: angles then order them as products."""
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    rest = np.sqrt(np.maximum(squares.max(initial=0) - squares, 0))
-    return np.concatenate([vectors, rest[:, None]], axis=1)
+def _hashed(model: QueryModel) -> tuple[Any, NDArray[np.float32] | None]:
+    """Return the signs of random projections of all vectors less their mean, and that mean.
+
+    The mean changes all products of a query by the same; only L1 needs it in a query.
+    """
+    import faiss
+
+    number, is_l1 = len(model.entities), model.metric == "L1"
+    sums = [vectors.sum(axis=0, dtype=np.float64) for vectors in _vectors(model)]
+    mean = (np.sum(sums, axis=0) / number).astype(np.float32)
+
+    def centred() -> Iterator[NDArray[np.float32]]:
+        for vectors in _vectors(model):
+            vectors = vectors - mean
+            if is_l1:  # by L2: its square is a product, up to a constant of the query
+                halves = _squares(vectors)[:, None] / 2
+                vectors = np.concatenate([vectors, -halves], axis=1)
+            yield vectors
+
+    longest = max(_squares(vectors).max() for vectors in centred())
+    # Making the random projections takes time cubic in the bits: seconds for 2,048.
+    inner = faiss.IndexLSH(len(mean) + 1 + is_l1, min(LSH_BITS, max(64, number // 2)))
+    for vectors in centred():
+        # One more number makes all equally long: angles then order them as products.
+        rest = np.sqrt(np.maximum(longest - _squares(vectors), 0))
+        inner.add(np.concatenate([vectors, rest[:, None]], axis=1))
+    return inner, mean if is_l1 else None
+
+
+def _squares(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    squares: NDArray[np.float32] = np.einsum("ij,ij->i", vectors, vectors)
+    return squares
 
 
 @contextmanager
-def _threads_for(table: torch.Tensor) -> Iterator[None]:
-    """Let torch and faiss, each of which has threads of its own, work with one on a small table."""
+def threads_for(model: QueryModel) -> Iterator[None]:
+    """Let torch and faiss, which have threads of their own, take one each for few entities."""
     import faiss
 
     before = torch.get_num_threads(), faiss.omp_get_max_threads()
-    if len(table) < SMALL:
+    if len(model.entities) < SMALL:
         torch.set_num_threads(1)
         faiss.omp_set_num_threads(1)
     try:
@@ -249,65 +309,3 @@ def _threads_for(table: torch.Tensor) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         faiss.omp_set_num_threads(before[1])
-
-
-# ---- measuring --------------------------------------------------------------------------------
-
-
-def typical_queries(
-    model: QueryModel, graph: KnowledgeGraph, count: int = 20, seed: int = 0
-) -> Embedded:
-    """Embed `count` sampled queries of every structure that the model can do, to measure with."""
-    names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
-    split = "valid" if len(graph.splits["valid"]) else "train"
-    counts = dict.fromkeys(names, count)
-    sampled = sample_queries(graph, counts, split, seed=seed, purpose="index queries")
-    sampled = sampled.within(model.num_entities, model.num_relations)
-    if not len(sampled):
-        raise InvalidArgument("The graph has no queries to measure an index with.")
-    with torch.no_grad():
-        return embed_queries(model, [query for query, _, _ in sampled])
-
-
-@dataclass(frozen=True)
-class Speed:
-    """How fast and how well a search finds the 10 nearest entities, one query at a time."""
-
-    name: str
-    milliseconds: float  # the median
-    recall: float  # at 10, against exact search
-
-
-def measure(
-    model: QueryModel, table: torch.Tensor, queries: Embedded, indexes: Sequence[Index]
-) -> list[Speed]:
-    """Search for each query by itself, exactly and by each index."""
-    singles = [
-        Embedded(queries.sets[rows], torch.zeros_like(rows), 1) for rows in queries.rows_by_query()
-    ]
-    truth = np.concatenate([nearest(model, single, table, 10)[1] for single in singles])
-    speeds = []
-    for index in (None, *indexes):
-        found, times = [], []
-        search = nearest if index is None else index.nearest
-        with _threads_for(table):
-            for single in singles:
-                start = time.perf_counter()
-                found.append(search(model, single, table, 10)[1])
-                times.append(time.perf_counter() - start)
-        name = "exact" if index is None else index.kind
-        speeds.append(
-            Speed(name, 1000 * float(np.median(times)), recall(np.concatenate(found), truth))
-        )
-    return speeds
-
-
-def measure_all(
-    model: QueryModel, graph: KnowledgeGraph, name: str, say: Callable[[str], None]
-) -> list[Speed]:
-    """Build every kind of index for a model, and measure them beside exact search."""
-    table, queries = model.table(), typical_queries(model, graph)
-    indexes = [build_index(model, table, queries, name, kind, say) for kind in KINDS[model.metric]]
-    say("Searching")
-    fresh = typical_queries(model, graph, seed=1)  # the effort was tuned on the others
-    return measure(model, table, fresh, indexes)

@@ -21,6 +21,19 @@ def nearest(model: QueryModel, embedded: Embedded, table: torch.Tensor, k: int) 
         return distances.float().numpy(), ids.numpy()
 
 
+def nearest_of_all(model: QueryModel, embedded: Embedded, k: int) -> Nearest:
+    """Do as `nearest` for all entities of a model, of whose table only a part is in memory."""
+    best = np.empty((embedded.num_queries, 0), dtype=np.float32)
+    ids = np.empty((embedded.num_queries, 0), dtype=np.int64)
+    for first, table in model.tables():
+        found = nearest(model, embedded, table, k)
+        best = np.concatenate([best, found[0]], axis=1)
+        ids = np.concatenate([ids, found[1] + first], axis=1)
+        order = np.argsort(best, axis=1, kind="stable")[:, :k]
+        best, ids = np.take_along_axis(best, order, 1), np.take_along_axis(ids, order, 1)
+    return best, ids
+
+
 def _smallest(distances: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the k smallest of each row, ascending; ties at the cut are broken in any order."""
     if k == distances.shape[1]:

@@ -7,6 +7,8 @@ those that have neither, as the mean of all that are known. The optimizer begins
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -41,6 +43,19 @@ def check_earlier(run: RunFolder, config: TrainConfig, graph: KnowledgeGraph) ->
             f"The model of {run.path} has another {', '.join(differ)} than the recipe's. They must "
             "be the same: leave out the recipe, or change it."
         )
+
+
+def earlier_runs(
+    folder: Path | str, config: TrainConfig, beside: TrainConfig | None, graph: KnowledgeGraph
+) -> tuple[RunFolder, RunFolder | None]:
+    """Return a run to begin from and that of its predictor, if needed, once they are checked."""
+    earlier = RunFolder(folder)
+    check_earlier(earlier, config, graph)
+    predictor = RunFolder(earlier.predictor)
+    if beside is None or not predictor.has_model:
+        return earlier, None
+    check_earlier(predictor, beside, graph)
+    return earlier, predictor
 
 
 def start_from(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> None:

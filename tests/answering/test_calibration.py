@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from betae.answering.calibration import (
     LAST_RANKS,
     SUREST,
+    Chunk,
     calibrate,
     calibration_error,
     fit,
@@ -41,14 +42,14 @@ def drawn(number, seed, spread=0.0):
     for _ in range(number):
         distances = random.uniform(0, 15, 100).astype(np.float32)
         is_answer = random.random(100) < true_curve(distances)
-        queries.append((distances + np.float32(spread * random.normal()), is_answer))
+        queries.append(Chunk(distances + np.float32(spread * random.normal()), is_answer))
     return queries
 
 
 def on(curve, queries):
     """Return the probabilities of all entities of all queries, and which are answers."""
-    probabilities = [curve(distances) for distances, _ in queries]
-    return np.concatenate(probabilities), np.concatenate([marks for _, marks in queries])
+    probabilities = [curve(chunk.distances) for chunk in queries]
+    return np.concatenate(probabilities), np.concatenate([chunk.is_answer for chunk in queries])
 
 
 # ---- fit --------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ def on(curve, queries):
 def test_a_known_curve_comes_back():
     queries = drawn(3000, seed=1)
     curve = fit(lambda: queries)
-    for distances, _ in drawn(20, seed=2):
+    for distances, *_ in drawn(20, seed=2):
         error = np.abs(curve(distances) - true_curve(distances))
         assert error.mean() < 0.03
 
@@ -72,7 +73,7 @@ def test_it_is_calibrated_on_fresh_queries(spread):
 
 def test_the_nearest_are_calibrated_even_if_distances_differ_from_query_to_query():
     curve, best, is_true = fit(partial(drawn, 2000, 1, 4.0)), [], []
-    for distances, marks in drawn(500, 2, 4.0):
+    for distances, marks, _ in drawn(500, 2, 4.0):
         nearest = np.argsort(distances)[:10]
         best.append(curve(distances)[nearest])
         is_true.append(marks[nearest])
@@ -87,7 +88,7 @@ def test_probabilities_fall_with_the_distance(data):
     distances = data.draw(arrays(np.float32, number, elements=values))
     is_answer = data.draw(arrays(np.bool_, number))
     is_answer[data.draw(st.integers(0, number - 1))] = True
-    curve = fit(lambda: [(distances, is_answer)])
+    curve = fit(lambda: [Chunk(distances, is_answer)])
     assert len(curve.curves) == len(LAST_RANKS) + 1
     for places, shares in curve.curves:
         assert np.all(np.diff(places) > 0)
@@ -106,20 +107,20 @@ def test_the_number_of_answers_is_kept():
 
 def test_perfect_order():
     distances = np.arange(100, dtype=np.float32)
-    found = fit(lambda: [(distances, distances < 10)])(distances)
+    found = fit(lambda: [Chunk(distances, distances < 10)])(distances)
     assert np.all(found[:10] == SUREST)
     assert np.all(found[10:] == 0)
 
 
 def test_by_rank_if_all_distances_are_equal():
-    curve = fit(lambda: [(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)])
+    curve = fit(lambda: [Chunk(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)])
     ranks = np.array([1, 2, 3, 4, 10])
     found = curve.at(np.full(5, 3, np.float32), ranks)
     assert found.tolist() == pytest.approx([SUREST, SUREST, SUREST, 1 / 7, 1 / 7])
 
 
 def test_known_ones_are_certain_and_take_no_rank():
-    curve = fit(lambda: [(np.full(10, 3, dtype=np.float32), np.arange(10) < 1)])
+    curve = fit(lambda: [Chunk(np.full(10, 3, dtype=np.float32), np.arange(10) < 1)])
     known = np.array([True, True, False, False])
     found = curve(np.array([1, 2, 3, 4], dtype=np.float32), known)
     assert found.tolist() == pytest.approx([1, 1, SUREST, 0])
@@ -127,7 +128,7 @@ def test_known_ones_are_certain_and_take_no_rank():
 
 def test_no_answers_at_all():
     with pytest.raises(InvalidArgument, match="No validation query has an answer"):
-        fit(lambda: [(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))])
+        fit(lambda: [Chunk(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))])
 
 
 def test_nothing_is_certain():
@@ -174,7 +175,9 @@ def test_gather_leaves_out_easy_answers_and_marks_hard_ones(model_name):
         for entity in set(range(graph.num_entities)) - easy:
             expected_distances.append(distances[entity])
             expected_marks.append(entity in hard)
-    distances, marks = map(np.concatenate, zip(*gather(model, table, queries), strict=True))
+    chunks = [*gather(model, table, queries)]
+    distances = np.concatenate([chunk.distances for chunk in chunks])
+    marks = np.concatenate([chunk.is_answer for chunk in chunks])
     np.testing.assert_allclose(distances, expected_distances, rtol=1e-5, atol=1e-5)
     assert marks.tolist() == expected_marks
 
@@ -182,17 +185,16 @@ def test_gather_leaves_out_easy_answers_and_marks_hard_ones(model_name):
 def test_a_model_that_knows_all_is_sure_and_one_that_knows_nothing_is_not():
     graph = split_graph()
     knowing, ignorant = Symbolic(graph, "train+valid"), Symbolic(graph, "train")
-    sure = calibrate(knowing, graph, knowing.table().detach())
+    sure = calibrate(knowing, graph)
     near, far = sure(np.float32([0, 1]))
     assert near > 0.95
     assert far < 0.05
-    unsure = calibrate(ignorant, graph, ignorant.table().detach())
+    unsure = calibrate(ignorant, graph)
     assert np.all(unsure(np.float32([0, 1])) < 0.3)
 
 
 def test_calibrate_is_the_same_twice():
     graph = split_graph()
     model = random_model("gqe", graph)  # only what it can do
-    table = model.table().detach()
-    assert calibrate(model, graph, table) == calibrate(model, graph, table)
-    assert calibrate(model, graph, table, seed=1) != calibrate(model, graph, table)
+    assert calibrate(model, graph) == calibrate(model, graph)
+    assert calibrate(model, graph, seed=1) != calibrate(model, graph)

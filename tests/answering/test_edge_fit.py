@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from betae.answering.edge_fit import Tails, _fit_listwise, _fit_logistic, fit_edges
+from betae.answering.edge_fit import fit_edges
 from betae.answering.edges import Counts, EdgeProbabilities
+from betae.answering.regression import Tails, fit_listwise, fit_logistic
 from betae.errors import InvalidArgument
 from tests.answering.helpers import random_model
 from tests.evaluation.eval_in_two_processes import Symbolic, split_graph
@@ -41,9 +42,9 @@ def costs(monkeypatch):
 def test_slopes_are_those_of_the_cost(costs, fit):
     tails = random_tails()
     if fit == "listwise":
-        _fit_listwise(tails, 20, tails.features.std(axis=0))
+        fit_listwise(tails, 20, tails.features.std(axis=0))
     else:
-        _fit_logistic(tails, float(fit.split()[1]))
+        fit_logistic(tails, float(fit.split()[1]))
     ((cost, start),) = costs
     random = np.random.default_rng(1)
     for _ in range(5):
@@ -59,7 +60,7 @@ def test_the_listwise_cost_by_a_loop(costs):
     """The mean of -ln softmax of the edges in their rows, in which a tail stands for several."""
     tails = random_tails()
     scale = tails.features.std(axis=0)
-    _fit_listwise(tails, 20, scale)
+    fit_listwise(tails, 20, scale)
     ((cost, _),) = costs
     place, losses = np.array([0.5, -1.0, 2.0, 0.1]), []
     scores = tails.features / scale @ place
@@ -74,7 +75,7 @@ def test_the_listwise_cost_by_a_loop(costs):
 def test_the_logistic_cost_by_a_loop(costs, share):
     """An edge that is held out is seen as one with the probability `share`."""
     tails = random_tails()
-    _fit_logistic(tails, share)
+    fit_logistic(tails, share)
     ((cost, _),) = costs
     place = np.array([0.5, -1.0, 0.2, 0.1])
     p = 1 / (1 + np.exp(-tails.features / tails.features.std(axis=0) @ place))
@@ -91,7 +92,7 @@ def test_a_planted_logistic_regression_comes_back():
     is_held_out = random.random(number) < 1 / (1 + np.exp(-features @ planted))
     is_edge = is_held_out & (random.random(number) < 0.4)
     ids = np.arange(number)
-    found = _fit_logistic(Tails(ids, ids, features, np.ones(number), is_edge), 0.4)
+    found = fit_logistic(Tails(ids, ids, features, np.ones(number), is_edge), 0.4)
     np.testing.assert_allclose(found, planted, atol=0.2)
 
 
@@ -99,7 +100,7 @@ def test_certain_scores_do_no_harm():
     """Numbers so large that 1 - p is 0, and every held-out edge is seen."""
     tails = random_tails()
     features = tails.features * 1e4
-    found = _fit_logistic(
+    found = fit_logistic(
         Tails(tails.rows, tails.ids, features, tails.weights, tails.is_edge), share=1.0
     )
     assert np.isfinite(found).all()

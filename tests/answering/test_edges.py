@@ -231,10 +231,12 @@ def test_weights_are_kept_as_they_are(tmp_path):
     write_edge_weights(WEIGHTS, path, "best-1")
     assert read_edge_weights(path, "best-1") == WEIGHTS
     assert read_edge_weights(path, "best-2") is None  # of another model
+    path.write_text(damaged(whole=...))
+    assert read_edge_weights(path, "best-00000010") is None  # of an earlier version
 
 
 def damaged(**changes):
-    content = {"model": "best-00000010", "predictors": {"betae": 1.0}}
+    content = {"model": "best-00000010", "predictors": {"betae": 1.0}, "whole": 0.1}
     content |= {"tail": dict.fromkeys(TAIL, 0.0), "row": dict.fromkeys(ROW, 0.0), **changes}
     return json.dumps({key: value for key, value in content.items() if value is not ...})
 
@@ -251,6 +253,8 @@ def damaged(**changes):
         damaged(model=...),
         damaged(row=...),
         damaged(more=1),
+        damaged(whole=math.inf),
+        damaged(whole="steep"),
         damaged(predictors={}),
         damaged(predictors=[1.0]),
         damaged(tail={"n > 0": 1.0}),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from betae.answering import truth
 from betae.answering.completed import CompletedGraph
 from betae.answering.edges import FULLNESS, ROW, EdgeWeights
-from betae.answering.truth import best_derivations, evaluate, negations_inward
+from betae.answering.truth import best_derivations, both, evaluate, negations_inward
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers
 from betae.queries.ast import And, Entity, Not, Or, Project
@@ -91,6 +91,15 @@ def normal(query, is_negated=False):
     return ("not", form) if is_negated else form
 
 
+def all_hold(values):
+    """The truth of conditions on one entity by the generator of the copula, in float64:
+    g(t) = 1 - i + i / t, and g of all is the product of the g of each."""
+    i = truth.INDEPENDENCE
+    with np.errstate(divide="ignore"):
+        g = np.prod([1 - i + i / np.asarray(value) for value in values], axis=0)
+    return i / (g - 1 + i)
+
+
 def slow_truth(form, table, best=False):
     """The definition, in float64."""
     match form:
@@ -108,14 +117,17 @@ def slow_truth(form, table, best=False):
             is_all = any(("not", part) in parts for part in parts)
             return np.ones(len(table)) if is_all else 1 - np.prod(1 - values, axis=0)
         case ("and", *parts):
-            values = [slow_truth(part, table, best) for part in dict.fromkeys(parts)]
-            is_empty = any(("not", part) in parts for part in parts)
-            return np.zeros(len(table)) if is_empty else np.prod(values, axis=0)
+            values = {part: slow_truth(part, table, best) for part in parts}
+            if any(("not", part) in parts for part in parts):
+                return np.zeros(len(table))
+            met = [value for part, value in values.items() if part[0] != "not"]
+            absent = [value for part, value in values.items() if part[0] == "not"]
+            return np.prod([all_hold(met) if met else np.ones(len(table)), *absent], axis=0)
     raise AssertionError(form)
 
 
 def derivations(query, entity, table):
-    """The product of the edges of every derivation: an entity for every variable, one branch of
+    """The truth of every derivation by its edges: an entity for every variable, one branch of
     every union."""
     match query:
         case Entity(name):
@@ -130,7 +142,7 @@ def derivations(query, entity, table):
         case And():
             distinct = dict.fromkeys(query.operands)
             parts = [list(derivations(operand, entity, table)) for operand in distinct]
-            yield from map(np.prod, product(*parts))
+            yield from map(all_hold, product(*parts))
 
 
 def without_complements(query):
@@ -255,6 +267,20 @@ def test_what_is_said_twice_counts_once(data, seed):
             truth_of(graph, chances, a & b & a, best=best),
             truth_of(graph, chances, a & b, best=best),
         )
+
+
+def test_conditions_on_an_entity_tend_to_hold_together():
+    chances = np.array([0, 1e-6, 0.01, 0.5, 0.999, 1])
+    one, other = np.meshgrid(chances, chances)
+    found = both(one, other)
+    assert np.array_equal(found, found.T)
+    assert (found >= one * other - 1e-15).all()
+    assert (found <= np.minimum(one, other) + 1e-15).all()
+    np.testing.assert_allclose(both(chances, 1.0), chances, rtol=1e-12)
+    np.testing.assert_allclose(both(both(0.2, 0.3), 0.4), both(0.2, both(0.3, 0.4)), rtol=1e-12)
+    assert both(0.01, 0.01) > 5e-4  # five times as likely as independent conditions
+    with patch.object(truth, "INDEPENDENCE", 1.0):
+        np.testing.assert_allclose(both(one, other), one * other)
 
 
 @examples(100)

@@ -230,14 +230,14 @@ def test_by_embedding_a_union_has_two_forms(made):
     assert de_morgan == json.loads(json.dumps(expected.to_json()))
 
 
-def test_by_embedding_with_an_index(made, tmp_path):
+def test_with_an_index(made, tmp_path):
     """Candidates are scored exactly, and here all of 30 entities are candidates."""
     folder = shutil.copytree(made, tmp_path / "run")
     assert "betae index build" in str(run("answer", folder, QUESTION, "--index").exception)
     Run.open(folder).build_index()
-    expected = answer(made, QUESTION, "-k", 30, "--method", "embedding")
-    assert answer(folder, QUESTION, "-k", 30, "--index") == expected
-    assert answer(folder, QUESTION, "-k", 30, "--index", "--method", "embedding") == expected
+    for method in ("completed", "embedding"):
+        expected = answer(made, QUESTION, "-k", 30, "--method", method)
+        assert answer(folder, QUESTION, "-k", 30, "--index", "--method", method) == expected
 
 
 def test_a_graph_that_has_moved(made, tmp_path):

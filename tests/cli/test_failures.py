@@ -201,7 +201,7 @@ def test_places_are_tried_before_the_work(made, blocked, monkeypatch):
     for name in (
         "betae.training.loop.make_learner",
         "betae.querysets.sample.sample_queries",
-        "betae.run.evaluate",
+        "betae.run.evaluate_on",
         "betae.run.typical_queries",
         "betae.run.missing_edges",
         "betae.training.plot.RunFolder",

@@ -159,6 +159,54 @@ def test_a_pipe_that_closes_ends_it_silently(folder, form):
     process.wait(timeout=60)
 
 
+# ---- a file of questions ------------------------------------------------------------------------
+
+MANY = f"# two questions\n{CAPITALS}\n\n?X . capital(Frnace, ?X)\n{PAIRS}\n"
+
+
+def test_a_file_of_questions(ask, folder, world, write, tmp_path):
+    code, out, err = ask(folder, "--queries", write("many.txt", MANY), "--json")
+    first, bad, last = map(json.loads, out.splitlines())
+    assert first == {"line": 2, "text": CAPITALS, "answers": list(betae.select(world, CAPITALS))}
+    assert last == {"line": 5, "text": PAIRS, "answers": list(betae.select(world, PAIRS))}
+    assert (code, bad["line"]) == (2, 4)
+    assert bad["error"].startswith("The graph has no entity 'Frnace'.")
+    assert "many.txt, line 4: The graph has no entity 'Frnace'." in flat(err)
+    assert flat(err).endswith("1 of 3 questions could not be answered.")
+    target = tmp_path / "found.jsonl"
+    code, told, _ = ask(folder, "--queries", tmp_path / "many.txt", "--out", target)
+    assert (code, told) == (2, f"3 questions written to {target}\n")
+    assert target.read_text("utf-8") == out
+
+
+def test_a_file_of_questions_as_tables(ask, folder, write):
+    file = write("many.txt", "?X . capital(France, ?X)\n?X . capital(Paris, ?X)\n")
+    code, out, err = ask(folder, "--queries", file)
+    question, head, answer, count, *others = out.splitlines()
+    assert (code, question) == (0, "?X . capital(France, ?X)")
+    assert (head, answer, count) == ("?X", "Paris", "1 answer")
+    assert others == ["?X . capital(Paris, ?X)", "no answers"]
+    assert "capital(?X, Paris)" in flat(err)  # the other way round
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give a question, or --queries with a file of them."),
+        ([CAPITALS, "--queries", "FILE"], "Give a question or --queries, not both."),
+        (["--queries", "nowhere.txt"], "nowhere.txt cannot be read: No such file or directory."),
+        (["--queries", "FILE", "--format", "csv"], "--queries has no form csv"),
+        (["--queries", "FILE", "--out", "x.parquet"], "--queries has no form parquet"),
+    ],
+)
+def test_questions_that_cannot_be_asked_so(ask, folder, write, arguments, message):
+    file = write("many.txt", MANY)
+    arguments = [file if argument == "FILE" else argument for argument in arguments]
+    code, out, err = ask(folder, *arguments)
+    assert (code, out) == (2, "")
+    assert message in flat(err)
+
+
 def test_it_is_fast_and_loads_little(folder):
     seconds = []
     for _ in range(3):

@@ -19,7 +19,8 @@ from betae.models.store import build_model, load_model
 from betae.queries.ast import Entity
 from betae.search.approximate import WANTED_RECALL, Index, build_index
 from betae.search.export import export_vectors
-from betae.search.nearest import nearest, recall
+from betae.search.measure import measure
+from betae.search.nearest import nearest, nearest_of_all, recall
 from betae.training.folder import RunFolder
 from tests.answering.helpers import random_model, save_run, strict
 from tests.cli.test_cli import flat, run
@@ -53,7 +54,7 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Little work, but for the indexes that tests share."""
-    monkeypatch.setattr("betae.answering.by_embedding.CANDIDATES", 20)
+    monkeypatch.setattr("betae.answering.by_index.CANDIDATES", 20)
     monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
     monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
     monkeypatch.setattr("betae.search.approximate.LSH_BITS", 256)
@@ -145,6 +146,23 @@ def test_of_equal_distances_the_first_comes_first(k):
     assert np.array_equal(ids, order[:, :k])
 
 
+@pytest.mark.parametrize("k", [1, 10, 200, 5000])
+@each_model
+def test_a_table_in_parts_has_the_same_nearest(model_name, k, monkeypatch):
+    monkeypatch.setattr("betae.models.base.TABLE_AT_ONCE", 1600)  # 100 entities or so
+    model = clustered(model_name, 2050)
+    model.entities.copy_(model.entities[torch.arange(2050) // 2])  # equal distances
+    embedded = embed(model, random_branches(model, 12))
+    distances, ids = nearest_of_all(model, embedded, k)
+    whole = nearest(model, embedded, model.table(), 2050)
+    k = min(k, 2050)
+    np.testing.assert_allclose(distances, whole[0][:, :k], rtol=1e-5, atol=1e-5)
+    of_ids = np.take_along_axis(whole[0], np.argsort(whole[1], axis=1), 1)
+    of_ids = np.take_along_axis(of_ids, ids, 1)
+    np.testing.assert_allclose(of_ids, distances, rtol=1e-5, atol=1e-5)
+    assert all(len(set(row)) == k for row in ids.tolist())
+
+
 # ---- indexes ----------------------------------------------------------------------------------
 
 
@@ -154,14 +172,14 @@ def built(request):
     model_name, kind = request.param.split()
     model = clustered(model_name, 3000)
     queries = embed(model, random_branches(model, 60))
-    return model, build_index(model, model.table(), queries, "best-1", kind), queries
+    return model, build_index(model, queries, "best-1", kind), queries
 
 
 def test_an_index_finds_nearly_all_and_places_it_exactly(built, tmp_path):
     model, index, _ = built
     branches = list(random_branches(model, 60, seed=1))
     embedded, table = embed(model, branches), model.table()
-    distances, ids = index.nearest(model, embedded, table, 10)
+    distances, ids = index.nearest(model, embedded, 10)
     assert recall(ids, nearest(model, embedded, table, 10)[1]) >= 0.95
     assert all(len(set(row)) == 10 for row in ids.tolist())
     assert (np.diff(distances, axis=1) >= 0).all()
@@ -171,7 +189,7 @@ def test_an_index_finds_nearly_all_and_places_it_exactly(built, tmp_path):
     index.save(tmp_path / "index")
     opened = Index.open(tmp_path / "index", "best-1")
     assert (opened.kind, opened.effort, opened.recall) == (index.kind, index.effort, index.recall)
-    assert np.array_equal(opened.nearest(model, embedded, table, 10)[1], ids)
+    assert np.array_equal(opened.nearest(model, embedded, 10)[1], ids)
 
 
 def test_the_effort_is_raised_until_the_recall_is_reached_and_no_further(built):
@@ -180,7 +198,7 @@ def test_the_effort_is_raised_until_the_recall_is_reached_and_no_further(built):
 
     def recall_with(effort):
         other = Index(index.kind, "", index.inner, index.mean, effort)
-        return recall(other.nearest(model, queries, model.table(), 10)[1], truth)
+        return recall(other.nearest(model, queries, 10)[1], truth)
 
     assert index.recall == recall_with(index.effort) >= WANTED_RECALL
     assert index.effort < index.most_effort / 2  # else it spares nothing
@@ -192,8 +210,32 @@ def test_the_effort_is_raised_until_the_recall_is_reached_and_no_further(built):
 def test_the_effort_ends_where_everything_is_searched(kind, most, monkeypatch):
     monkeypatch.setattr(betae.search.approximate, "WANTED_RECALL", 2.0)
     model = clustered("betae", 600)
-    index = build_index(model, model.table(), embed(model, random_branches(model, 12)), kind=kind)
+    index = build_index(model, embed(model, random_branches(model, 12)), kind=kind)
     assert (index.effort, index.recall) == (most, 1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_is_built_from_parts_of_the_table(kind, monkeypatch):
+    """Never the whole table, and the same index as from the whole."""
+    model_name, kind = kind.split()
+    model = clustered(model_name, 3000)
+    queries = embed(model, random_branches(model, 24))
+    whole = build_index(model, queries, kind=kind)
+    monkeypatch.setattr("betae.models.base.TABLE_AT_ONCE", 1600)
+    monkeypatch.setattr("betae.search.approximate.TABLE_AT_ONCE", 1600)
+    table, asked, until = model.table, [], []
+
+    def note(ids=None):
+        asked.append(3000 if ids is None else len(ids))
+        return table(ids)
+
+    monkeypatch.setattr(model, "table", note)
+    parts = build_index(model, queries, kind=kind, say=lambda _: until.append(len(asked)))
+    assert max(asked[: until[-1]]) <= 300
+    assert max(asked) < 3000  # when it is tuned, candidates of a query
+    assert (parts.effort, parts.recall) == (whole.effort, whole.recall)
+    ids = [index.candidates(model.set_vectors(queries.sets), 10) for index in (whole, parts)]
+    assert np.mean([np.isin(*rows).mean() for rows in zip(*ids, strict=True)]) > 0.95
 
 
 @pytest.mark.parametrize("small", [20_000, 50])
@@ -212,9 +254,9 @@ def test_a_small_graph_is_searched_by_one_thread(monkeypatch, small):
     monkeypatch.setattr(Index, "nearest", note)
     queries = embed_queries(model, [Entity(1)[0], Entity(2)[1]])
     try:
-        index = build_index(model, model.table(), queries)
+        index = build_index(model, queries)
         assert seen == {(1, 1) if small > 100 else (2, 2)}
-        betae.search.approximate.measure(model, model.table(), queries, [index])
+        measure(model, model.table(), queries, [index])
         assert seen == {(1, 1) if small > 100 else (2, 2)}
         assert (torch.get_num_threads(), faiss.omp_get_max_threads()) == (2, 2)
     finally:
@@ -227,7 +269,7 @@ def test_a_small_graph_has_few_bits(monkeypatch):
     model = clustered("betae", 239)
     queries = embed(model, random_branches(model, 60))
     start = time.process_time()
-    index = build_index(model, model.table(), queries, kind="lsh")
+    index = build_index(model, queries, kind="lsh")
     assert time.process_time() - start < 10
     assert index.inner.nbits == 119
     assert index.recall >= WANTED_RECALL
@@ -236,9 +278,9 @@ def test_a_small_graph_has_few_bits(monkeypatch):
 def test_a_query_for_which_too_few_are_found_ends_in_nothing():
     model = clustered("betae", 3000)
     embedded = embed(model, random_branches(model, 12))
-    index = build_index(model, model.table(), embedded)
+    index = build_index(model, embedded)
     index.effort = 1  # list of 75
-    distances, ids = index.nearest(model, embedded, model.table(), 2500)
+    distances, ids = index.nearest(model, embedded, 2500)
     found = (ids >= 0).sum(axis=1)
     assert ((found > 0) & (found < 2500)).all()
     assert np.array_equal(ids >= 0, np.arange(2500) < found[:, None])
@@ -258,7 +300,7 @@ def test_a_kind_that_cannot_be_is_refused_with_the_choices(kind, message):
     model_name, kind = kind.split()
     model = clustered(model_name)
     with pytest.raises(InvalidArgument, match=message):
-        build_index(model, model.table(), embed(model, random_branches(model, 6)), kind=kind)
+        build_index(model, embed(model, random_branches(model, 6)), kind=kind)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-1] + bytes([b[-1] ^ 1])])
@@ -344,7 +386,7 @@ def test_a_poor_recall_is_told_loudly(runs, monkeypatch):
         return index
 
     monkeypatch.setattr("betae.run.build_index", build_poorly)
-    monkeypatch.setattr(betae.search.approximate, "build_index", build_poorly)
+    monkeypatch.setattr("betae.search.measure.build_index", build_poorly)
     told = command("index", "build", runs["betae"])
     assert "Warning: ivf finds only 50.0% of the 10 nearest" in flat(told.stderr)
     told = command("index", "bench", runs["betae"], "--json")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from betae import run as run_module
-from betae.evaluation import evaluate, ranks
+from betae.evaluation import parts, ranks
 from betae.graph.graph import KnowledgeGraph
 from betae.querysets.query_set import QuerySet
 from betae.run import train
@@ -32,7 +32,7 @@ def main():
         seen["written"].append(name)
         save(evaluation, folder, name)
 
-    run_module.save_evaluation, evaluate.rank_rows = save_evaluation, rank_rows
+    run_module.save_evaluation, parts.rank_rows = save_evaluation, rank_rows
     config = small_config("gqe", steps=2, structures=POSITIVE)
     run = train(graph, config, out / "run")
     for name in ("once", "twice"):
