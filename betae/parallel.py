@@ -150,6 +150,19 @@ def is_one_of_several() -> bool:
 _groups = count()  # that this process has joined
 
 
+@cache
+def _meeting_point() -> tuple[Any, int, int]:
+    """Return the store by which processes meet, the number of this one, and how many they are.
+
+    One for as long as the process lives. Process 0 may be its server: if each group had one of its
+    own, a process could come to that of the last group just before it is closed, and be left alone.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    store, number, size = next(rendezvous("env://"))
+    return store, number, size
+
+
 @contextmanager
 def joined(advice: str) -> Iterator[None]:
     """Join the processes that torchrun started, if it did, and leave them at the end.
@@ -159,7 +172,6 @@ def joined(advice: str) -> Iterator[None]:
     import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
 
     if not is_one_of_several() or dist.is_initialized():
         yield
@@ -168,7 +180,7 @@ def joined(advice: str) -> Iterator[None]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     # Each group has keys of its own: in those of an earlier one, a process that comes first would
     # find the addresses of the others as they were then, and wait for them forever.
-    store, number, size = next(rendezvous("env://"))
+    store, number, size = _meeting_point()
     store = PrefixStore(f"betae/{next(_groups)}", store)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=number, world_size=size)

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -59,6 +60,7 @@ def small_config(model_name="betae", model=None, **changes):
         "validate_every": 20,
         "validation_queries": 10,
         "checkpoint_every": 20,
+        "precision": "float32",  # some processors have fast bfloat16, and would be less exact
     }
     values.update(changes)
     return make_config({**values, "model": {"name": model_name, **(model or SMALL[model_name])}})
@@ -126,14 +128,24 @@ def in_process(function, *arguments, timeout=60, **keywords):
     return process.exitcode
 
 
+def free_port():
+    """Return a port that nobody listens on, and that no connection gets as its own end.
+
+    The system gives connections ports from 32768 on, Ray its workers those from 10002 to 19999.
+    """
+    for port in range(20_000 + 10 * os.getpid() % 10_000, 32_768):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 def in_processes(size, function, *arguments, timeout=300):
     """Call a function with its rank and arguments in processes as torchrun starts them.
 
     Returns their exit codes.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.helpers"])
     processes = [

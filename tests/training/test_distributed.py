@@ -2,21 +2,29 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from betae import parallel
 from betae.models.execute import Group
 from betae.run import Run
 from betae.training import distributed, loop
 from betae.training.batches import make_batch
 from betae.training.folder import RunFolder
 from betae.training.streams import open_streams
-from tests.training.helpers import MIX, last_weights, small_config, timeless
+from tests.training.helpers import (
+    MIX,
+    free_port,
+    in_processes,
+    last_weights,
+    small_config,
+    timeless,
+)
 from tests.training.two_processes import recipe_of, valid_for
 
 ROOT = Path(__file__).parents[2]
@@ -44,9 +52,7 @@ def in_two_processes(*arguments, timeout=90):
 
     Returns the larger exit code, and what both wrote to stderr.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", *map(str, arguments)],
@@ -130,6 +136,28 @@ def test_a_process_that_comes_late_to_the_folder(two):
     out, done = two
     assert not (out / "late.error").exists(), (out / "late.error").read_text()
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def join_thrice(rank, slow):
+    """Join the others three times; the slow process takes a while to leave each time."""
+    leave = torch.distributed.destroy_process_group
+
+    def leave_late():
+        if rank == slow:
+            time.sleep(0.5)
+        leave()
+        if rank == slow:
+            time.sleep(0.5)
+
+    torch.distributed.destroy_process_group = leave_late
+    for number in range(3):
+        with parallel.joined("no advice"):
+            assert parallel.from_all((number, rank)) == [(number, 0), (number, 1)]
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_process_that_leaves_late_is_met_again(slow):
+    assert in_processes(2, join_thrice, slow, timeout=60) == [0, 0]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
