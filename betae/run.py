@@ -237,7 +237,7 @@ class Run:
         indexes = [Index.open(run._parts.index, folder.name) for run, folder in places]
         models = [load_model(folder, check_rows=not use_index) for folder in folders]
         name = "+".join(folder.name for folder in folders)
-        weights = fitted_edges(self._parts.edges, name, models, self.graph, say, indexes)
+        weights = fitted_edges(self._parts.edges, name, models, self.graph, say, use_index)
         return models, indexes, weights, log_odds_of_missing(self.graph, edges)
 
     def missing_edges(

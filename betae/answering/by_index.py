@@ -17,6 +17,7 @@ from betae.models.base import QueryModel
 from betae.models.execute import Embedded
 from betae.querysets.seeds import random_stream
 from betae.search.approximate import Index, distances_to
+from betae.search.nearest import Nearest
 
 CANDIDATES = 1000  # that an index finds beside the answers asked for
 OTHERS = 1000  # entities of the sample
@@ -42,9 +43,13 @@ class IndexSearch:
         These have their place by distance, but no rank: how many were missed before them is not
         known.
         """
-        number += CANDIDATES
-        distances, ids = self.index.nearest(self.model, embedded, number)
-        near, ids = distances[0][ids[0] >= 0], ids[0][ids[0] >= 0]
+        distances, ids = self.index.nearest(self.model, embedded, number + CANDIDATES)
+        return self.with_known(embedded, (distances[0], ids[0]), known)
+
+    def with_known(self, embedded: Embedded, nearest: Nearest, known: Ids) -> Found:
+        """Return the nearest entities of a query, (k,) each, and the known ones not among them."""
+        is_found = nearest[1] >= 0
+        near, ids = nearest[0][is_found], nearest[1][is_found]
         missed = np.setdiff1d(known[known < self.num_entities], ids).astype(np.int64)
         both = np.concatenate([near, distances_to(self.model, embedded.sets, missed)])
         num_ranked = int((both <= near.max(initial=-np.inf)).sum())

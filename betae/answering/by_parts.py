@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from betae.answering.derivation import derive
-from betae.answering.part import Entities, Part, WholeGraph, numbers
+from betae.answering.part import TAILS, Entities, Part, WholeGraph, numbers, projected
 from betae.answering.ranking import Found, ascending
 from betae.answering.results import Method, Step
 from betae.answering.truth import (
@@ -33,9 +31,6 @@ from betae.graph.edges import Ids
 from betae.queries.ast import And, Entity, Not, Or, Project, Query, nodes
 from betae.queries.structures import structure_of
 from betae.search.approximate import Index
-
-TAILS = 200  # that an index proposes for a (head, relation)
-KNOWN = 10_000  # tails of a step that are taken, the first of them if there are more
 
 
 class ByParts:
@@ -59,14 +54,6 @@ class ByParts:
         for place, query in enumerate(queries):
             part = self.whole.part(self._gather(query))
             yield place, self._found(part, _evaluated(part, query)).without(ruled_out[place])
-
-    def around(self, heads: Entities, relations: Entities, also: Entities) -> Part:
-        """Return the part with the likely tails of some (head, relation), and other entities."""
-        found = [heads, also]
-        for relation in np.unique(relations).tolist():
-            of_relation = np.unique(heads[relations == relation])
-            found.append(self._step(of_relation, of_relation, relation))
-        return self.whole.part(np.concatenate(found))
 
     def _found(self, part: Part, work: Evaluation) -> Found:
         truth = work.root.values[0]
@@ -108,24 +95,19 @@ class ByParts:
 
     def _step(self, chosen: Entities, sources: Entities, relation: int) -> Entities:
         """Return known tails of sources, and those proposed for the missing edges of some."""
-        adjacency, number = self.whole.adjacency, 0
-        tails: list[NDArray[Any]] = [sources[:0]]
-        for source in sources.tolist():
-            if number < KNOWN:
-                tails.append(adjacency.neighbours(source, relation)[: KNOWN - number])
-                number += len(tails[-1])
+        tails = [self.whole.known_tails(sources, np.full(len(sources), relation))]
         learned = chosen[chosen < self.whole.num_learned]
         if not len(learned):
-            return np.concatenate(tails).astype(np.int64)
-        most = int(numbers(adjacency, learned, np.full(len(learned), relation)).max())
+            return tails[0]
+        relations = np.full(len(learned), relation)
+        most = int(numbers(self.whole.adjacency, learned, relations).max())
         for model, index in zip(self.whole.predictors, self.indexes, strict=True):
             if relation < model.num_relations:
                 with torch.no_grad():
-                    sets = model.embed_entities(torch.from_numpy(learned))
-                    sets = model.project(sets, torch.full((len(learned),), relation))
+                    sets = projected(model, learned, relations)
                     found = index.candidates(model.set_vectors(sets), TAILS + min(most, TAILS))
                 tails.append(np.unique(found[(found >= 0) & (found < self.whole.num_learned)]))
-        return np.concatenate(tails).astype(np.int64)
+        return np.concatenate(tails)
 
 
 def _evaluated(part: Part, query: Query) -> Evaluation:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.by_parts import ByParts
 from betae.answering.edges import (
     ROW,
     TAIL,
@@ -22,7 +21,7 @@ from betae.answering.edges import (
     row_features,
     validation_share,
 )
-from betae.answering.part import Part, WholeGraph
+from betae.answering.part import Part, WholeGraph, likely_tails
 from betae.answering.regression import Doubles, Tails, fit_listwise, fit_logistic
 from betae.answering.whole import fit_scale
 from betae.errors import InvalidArgument
@@ -30,7 +29,6 @@ from betae.graph.edges import Adjacency
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.querysets.seeds import random_stream
-from betae.search.approximate import Index
 
 EDGES = 1500  # validation edges for the order
 PAIRS = 4000  # (head, relation) for the probabilities
@@ -70,11 +68,11 @@ def fit_edges(
     graph: KnowledgeGraph,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda *_: None,
-    indexes: Sequence[Index] = (),
+    in_parts: bool = False,
 ) -> EdgeWeights:
     """Fit the weights of some predictors on the validation edges of their graph.
 
-    With an index for each predictor, a row has the entities that these propose, and a sample.
+    In parts, for answers by indexes: a row has the tails that the predictors propose, and a sample.
     """
     if not len(graph.splits["valid"]):
         raise InvalidArgument(
@@ -82,10 +80,10 @@ def fit_edges(
             "ingest it with --valid 0.05, say."
         )
     random = random_stream(seed, "fitting edges")
-    fit = _Fit(predictors, graph, random, progress, indexes)
+    fit = _Fit(predictors, graph, random, progress, in_parts)
     weights = fit.probabilities(fit.order())
-    # With indexes no table of all entities is made, and parts of a graph do without.
-    whole = None if indexes else fit_scale(predictors[0], graph)
+    # It takes a table of all entities, and parts of a graph do without.
+    whole = None if in_parts else fit_scale(predictors[0], graph)
     return replace(weights, whole=whole)
 
 
@@ -98,15 +96,10 @@ class _Fit:
         graph: KnowledgeGraph,
         random: np.random.Generator,
         progress: Callable[[int, int], None],
-        indexes: Sequence[Index],
+        in_parts: bool,
     ):
-        self.predictors, self.graph, self.random, self.progress, self.indexes = (
-            predictors,
-            graph,
-            random,
-            progress,
-            indexes,
-        )
+        self.predictors, self.graph, self.random = predictors, graph, random
+        self.progress, self.in_parts = progress, in_parts
         self.known = graph.adjacency("train")
         self.later = graph.adjacency("train+valid")
         self.limits = (
@@ -118,18 +111,23 @@ class _Fit:
         self, heads: NDArray[np.int64], relations: NDArray[np.int64], weights: EdgeWeights
     ) -> Iterator[_Rows]:
         """Yield the rows of some (head, relation), a block of them at a time."""
-        if not self.indexes:
+        if not self.in_parts:
             probabilities = EdgeProbabilities(self.predictors, weights)
             counts = Counts(self.known)
-            for block in _blocks(heads, relations, ROWS_AT_ONCE, self.limits[0]):
-                yield _Rows(*block, probabilities, counts)
+            at_once = max(1, min(ROWS_AT_ONCE, SCORES_AT_ONCE // max(1, self.limits[0])))
+            for first in range(0, len(heads), at_once):
+                rows = slice(first, first + at_once)
+                yield _Rows(heads[rows], relations[rows], probabilities, counts)
             return
         whole = WholeGraph(self.graph, self.predictors, weights, edges="train")
-        search = ByParts(whole, self.indexes)
-        for block in _blocks(heads, relations, ROWS_OF_A_PART, 0):
+        proposed = [likely_tails(model, heads, relations) for model in self.predictors]
+        for first in range(0, len(heads), ROWS_OF_A_PART):
+            rows = slice(first, first + ROWS_OF_A_PART)
+            block = heads[rows], relations[rows]
             pairs = zip(*(ids.tolist() for ids in block), strict=True)
-            true = np.concatenate([self._held_out(*pair) for pair in pairs])
-            part = search.around(*block, true.astype(np.int64))
+            found = [block[0], whole.known_tails(*block), *(of[rows].ravel() for of in proposed)]
+            found += [self._held_out(*pair) for pair in pairs]
+            part = whole.part(np.concatenate(found))
             completed = part.completed
             places = np.searchsorted(part.ids, block[0])
             yield _Rows(places, block[1], completed.probabilities, completed.counts, part)
@@ -299,14 +297,6 @@ def _numbers(counts: Counts, entities: NDArray[np.int64], relation: int) -> NDAr
     places[places == len(heads)] = 0
     is_there = heads[places] == entities if len(heads) else np.zeros(len(entities), bool)
     return np.where(is_there, numbers[places] if len(heads) else 0, 0)
-
-
-def _blocks(
-    heads: NDArray[np.int64], relations: NDArray[np.int64], at_once: int, num_entities: int
-) -> list[Pairs]:
-    rows = max(1, min(at_once, SCORES_AT_ONCE // max(1, num_entities)))
-    starts = range(0, len(heads), rows)
-    return [(heads[s : s + rows], relations[s : s + rows]) for s in starts]
 
 
 def _concatenate(pieces: Sequence[Tails]) -> Tails:

@@ -19,7 +19,6 @@ from betae.answering.edges import EdgeWeights, read_edge_weights, write_edge_wei
 from betae.errors import StoreError
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.search.approximate import Index
 
 Fitted = TypeVar("Fitted")
 
@@ -30,13 +29,13 @@ def fitted_edges(
     predictors: Sequence[QueryModel],
     graph: KnowledgeGraph,
     say: Callable[[str], None],
-    indexes: Sequence[Index] = (),
+    in_parts: bool = False,
 ) -> EdgeWeights:
     """Return how scores become probabilities of edges; `name` tells the predictors."""
     return _fit_once(
         lambda: read_edge_weights(path, name),
         lambda: say("Fitting the probabilities of edges on validation edges, once"),
-        lambda: fit_edges(predictors, graph, indexes=indexes),
+        lambda: fit_edges(predictors, graph, in_parts=in_parts),
         lambda weights: write_edge_weights(weights, path, name),
     )
 

@@ -26,10 +26,16 @@ from betae.graph.edges import Adjacency, Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import Names
 from betae.models.base import QueryModel
+from betae.models.execute import Embedded
 from betae.queries.ast import Entity, Query
 from betae.querysets.seeds import random_stream
+from betae.search.nearest import nearest_of_all
 
 OTHERS = 1000  # entities of the sample
+TAILS = (
+    200  # that a predictor proposes for a (head, relation), and as many as are known, up to that
+)
+KNOWN = 10_000  # tails of a step that are taken, the first of them if there are more
 CACHE_BYTES = 2**27  # for rows of a part
 PAIRS_AT_ONCE = 2**22  # of a graph that is worked through in blocks
 HEAVY = 10_000  # edges of an entity that are not all looked at
@@ -77,6 +83,16 @@ class WholeGraph:
         size = min(OTHERS, self.num_learned)
         sample = random_stream(0, "others").choice(self.num_learned, size, replace=False)
         self.others = np.sort(sample)
+
+    def known_tails(self, heads: Entities, relations: NDArray[Any]) -> Entities:
+        """Return the known tails of some (head, relation), or as many of them as are taken."""
+        tails: list[NDArray[Any]] = [heads[:0]]
+        number = 0
+        for head, relation in zip(heads.tolist(), relations.tolist(), strict=True):
+            if number < KNOWN:
+                tails.append(self.adjacency.neighbours(head, relation)[: KNOWN - number])
+                number += len(tails[-1])
+        return np.concatenate(tails).astype(np.int64)
 
     def part(self, ids: NDArray[Any]) -> Part:
         """Return the part with some entities, and with the sample of all others."""
@@ -155,6 +171,20 @@ class _PartCounts(Counts):
         found = self.numbers(np.arange(len(self.ids)), np.full(len(self.ids), relation))
         heads = np.flatnonzero(found)
         return heads.astype(np.int32), found[heads]
+
+
+def projected(model: QueryModel, heads: Entities, relations: NDArray[Any]) -> torch.Tensor:
+    """Return the sets that relations lead to from entities."""
+    sets = model.embed_entities(torch.from_numpy(heads))
+    return model.project(sets, torch.from_numpy(relations).long())
+
+
+def likely_tails(model: QueryModel, heads: Entities, relations: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the best tails of each (head, relation), (n, up to 2 TAILS), by one pass over all."""
+    with torch.no_grad():
+        sets = projected(model, heads, relations)
+    embedded = Embedded(sets, torch.arange(len(sets)), len(sets))
+    return nearest_of_all(model, embedded, 2 * TAILS)[1]
 
 
 def numbers(

@@ -202,8 +202,8 @@ def _few_rows(monkeypatch):
 
 @pytest.mark.usefixtures("_few_rows")
 def test_if_the_sample_is_all_entities_the_weights_are_the_same(small, monkeypatch):
-    graph, models, indexes = small
-    expected, found = fit_edges(models, graph), fit_edges(models, graph, indexes=indexes)
+    graph, models, _ = small
+    expected, found = fit_edges(models, graph), fit_edges(models, graph, in_parts=True)
     for kind in ("predictors", "tail", "row"):
         assert getattr(found, kind) == pytest.approx(getattr(expected, kind), rel=1e-2, abs=1e-2)
     monkeypatch.setattr(edge_fit, "SCORES_AT_ONCE", 7 * 200)  # seven rows at a time
@@ -227,12 +227,11 @@ def planted(num_entities=1000):
 @pytest.mark.usefixtures("_few_rows")
 def test_the_fit_reads_no_whole_table_and_is_about_the_same(monkeypatch):
     model, graph = planted()
-    index = build_index(model, embed_queries(model, [Entity(entity)[0] for entity in range(50)]))
     monkeypatch.setattr(part, "OTHERS", 200)
     by_all = fit_edges([model], graph)
     table = model.table
     monkeypatch.setattr(model, "table", lambda ids: table(ids))  # not all
-    by_parts = fit_edges([model], graph, indexes=[index])
+    by_parts = fit_edges([model], graph, in_parts=True)
     with pytest.raises(TypeError, match="ids"):
         fit_edges([model], graph)
     monkeypatch.setattr(model, "table", table)
