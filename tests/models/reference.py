@@ -16,7 +16,7 @@ from betae.models import (
 )
 from betae.queries.ast import And, Entity, Not, Project, Query, nodes, rebuild
 from betae.queries.rewrite import dnf_branches, to_de_morgan
-from betae.queries.structures import fill, structure_of
+from betae.queries.structures import STRUCTURES, fill, num_symbols, structure_of
 from tests.queries.strategies import trees
 
 NUM_ENTITIES, NUM_RELATIONS = 12, 4
@@ -153,3 +153,56 @@ def assert_close(found, expected, tolerance):
     scale = max(1.0, float(expected.abs().max()))
     worst = float((found - expected).abs().max())
     assert worst <= tolerance * scale, f"off by {worst}, with numbers up to {scale}"
+
+
+def grounded(structure, number):
+    """Return some queries of a named structure."""
+    shape = STRUCTURES[structure]
+    size = num_symbols(shape)
+    return [
+        fill(shape, [(3 * i + 5 * row) % NUM_RELATIONS for i in range(size)])
+        for row in range(number)
+    ]
+
+
+MIXED = [query for structure in STRUCTURES for query in grounded(structure, 2)]
+
+
+def mixed_for(name):
+    """Return the mixed batch in an order that is not that of its structures."""
+    if name == "complex":
+        return grounded("1p", 12)
+    batch = [query for query in MIXED if can_negate[name] or not any_not(query)]
+    return batch[::2] + batch[1::2]
+
+
+def any_not(query):
+    return any(isinstance(node, Not) for node in nodes(query))
+
+
+class Spy(BetaE):
+    """BetaE that remembers the shapes it was called with."""
+
+    def __init__(self):
+        super().__init__(NUM_ENTITIES, NUM_RELATIONS, MODELS["betae"][1])
+        self.calls = {verb: [] for verb in ("embed", "project", "intersect", "negate", "distance")}
+
+    def embed_entities(self, ids):
+        self.calls["embed"].append(len(ids))
+        return super().embed_entities(ids)
+
+    def project(self, sets, relations):
+        self.calls["project"].append(len(sets))
+        return super().project(sets, relations)
+
+    def intersect(self, sets):
+        self.calls["intersect"].append(tuple(sets.shape[:2]))
+        return super().intersect(sets)
+
+    def negate(self, sets):
+        self.calls["negate"].append(len(sets))
+        return super().negate(sets)
+
+    def distance(self, sets, table):
+        self.calls["distance"].append((len(sets), len(table)))
+        return super().distance(sets, table)

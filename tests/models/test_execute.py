@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from betae.errors import InvalidArgument, UnsupportedQuery
-from betae.models import BetaE
 from betae.models.execute import (
     Embedded,
     Group,
@@ -22,20 +21,21 @@ from betae.models.execute import (
     score_blocks,
     score_queries,
 )
-from betae.models.plan import plans, schedule
 from betae.queries.ast import And, Entity, Not, Or, Project, nodes
-from betae.queries.structures import STRUCTURES, TRAINING, fill, num_symbols
+from betae.queries.structures import STRUCTURES
 from tests.models.reference import (
     MODELS,
     NUM_ANCHORS,
     NUM_ENTITIES,
     NUM_RELATIONS,
     SET_MODELS,
+    Spy,
     assert_close,
     batches_for,
     can_negate,
     embed_slowly,
     make_model,
+    mixed_for,
     normal_form,
     queries_for,
     score_slowly,
@@ -54,31 +54,6 @@ ways = pytest.mark.parametrize(
     ],
 )
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
-
-
-def grounded(structure, number):
-    """Return some queries of a named structure."""
-    shape = STRUCTURES[structure]
-    size = num_symbols(shape)
-    return [
-        fill(shape, [(3 * i + 5 * row) % NUM_RELATIONS for i in range(size)])
-        for row in range(number)
-    ]
-
-
-MIXED = [query for structure in STRUCTURES for query in grounded(structure, 2)]
-
-
-def mixed_for(name):
-    """Return the mixed batch in an order that is not that of its structures."""
-    if name == "complex":
-        return grounded("1p", 12)
-    batch = [query for query in MIXED if can_negate[name] or not any_not(query)]
-    return batch[::2] + batch[1::2]
-
-
-def any_not(query):
-    return any(isinstance(node, Not) for node in nodes(query))
 
 
 # ---- against the slow recursion -----------------------------------------------------------------
@@ -269,90 +244,7 @@ def test_a_group_may_fix_some_names_of_its_structure():
     assert_close(found, expected, 1e-6)
 
 
-# ---- how the work is done -----------------------------------------------------------------------
-
-
-class Spy(BetaE):
-    """BetaE that remembers the shapes it was called with."""
-
-    def __init__(self):
-        super().__init__(NUM_ENTITIES, NUM_RELATIONS, MODELS["betae"][1])
-        self.calls = {verb: [] for verb in ("embed", "project", "intersect", "negate", "distance")}
-
-    def embed_entities(self, ids):
-        self.calls["embed"].append(len(ids))
-        return super().embed_entities(ids)
-
-    def project(self, sets, relations):
-        self.calls["project"].append(len(sets))
-        return super().project(sets, relations)
-
-    def intersect(self, sets):
-        self.calls["intersect"].append(tuple(sets.shape[:2]))
-        return super().intersect(sets)
-
-    def negate(self, sets):
-        self.calls["negate"].append(len(sets))
-        return super().negate(sets)
-
-    def distance(self, sets, table):
-        self.calls["distance"].append((len(sets), len(table)))
-        return super().distance(sets, table)
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_a_mixed_batch_takes_one_call_for_each_level(number):
-    spy = Spy()
-    embed_queries(spy, [query for name in TRAINING for query in grounded(name, number)])
-    anchors = sum(isinstance(node, Entity) for name in TRAINING for node in nodes(STRUCTURES[name]))
-    assert spy.calls["embed"] == [anchors * number]
-    # depth 1: every anchor's; depth 2: 2p, 3p, inp, pin, pni; depth 3: 3p
-    assert spy.calls["project"] == [anchors * number, 5 * number, number]
-    # depth 1: 2in, 3in, inp, pin; depth 2: pni
-    assert spy.calls["negate"] == [4 * number, number]
-    # depth 1: 2i with 2in and inp, 3i with 3in; depth 2: pin with pni
-    calls = Counter(spy.calls["intersect"])
-    assert calls == {(3 * number, 2): 1, (2 * number, 3): 1, (2 * number, 2): 1}
-
-
-def test_structures_are_planned_once_and_a_mix_of_them_is_scheduled_once():
-    plans.cache_clear()
-    schedule.cache_clear()
-    model = make_model("betae")
-    queries = mixed_for("betae")
-    num_structures = len({group.structure for group in group_queries(queries)})
-    for _ in range(3):
-        score_queries(model, queries)
-    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (1, 2)
-    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, 0)
-    score_queries(model, queries[::-1] + queries)  # another order: scheduled anew
-    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (2, 2)
-    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, num_structures)
-
-
-@examples(100)
-@given(batches_for("betae"), st.sampled_from(["DNF", "DM"]))
-def test_a_schedule_computes_every_node_once_and_after_its_operands(queries, union):
-    work = schedule(tuple(group.structure for group in group_queries(queries)), union)
-    done = set()
-    for stage in work.stages:
-        assert all(set(places) <= done for places in stage.operands)
-        assert not done & set(stage.places)
-        done |= set(stage.places)
-        for (plan, number), structure in zip(stage.places, stage.structures, strict=True):
-            assert work.plans[plan][number].kind is stage.kind
-            assert work.structures[plan] == structure
-    assert done == {(i, j) for i, plan in enumerate(work.plans) for j in range(len(plan))}
-
-
-def test_a_batch_of_many_structures_is_scheduled_in_seconds():
-    structures = tuple(
-        And(*(~Entity("_")["_"] if (number >> bit) & 1 else Entity("_")["_"] for bit in range(8)))
-        for number in range(2**8)
-    )
-    start = time.process_time()
-    schedule(structures, "DNF")
-    assert time.process_time() - start < 10
+# ---- the rows of queries -------------------------------------------------------------------------
 
 
 def test_the_rows_of_each_query():
