@@ -33,7 +33,11 @@ class SoftmaxLoss(nn.Module):
     says how likely an entity is an answer. The candidates that are not answers stand for all
     entities that are not candidates.
 
-    A third cost makes the uncertainty of a query say how many answers it has: the square of
+    `smoothing` is the weight of another cost: the mean of -ln of the non-answers' shares among
+    themselves, which is smallest if all are alike. Some of them are answers that are not known, and
+    a model that tells them less sharply apart learns less by heart.
+
+    A further cost makes the uncertainty of a query say how many answers it has: the square of
     intercept + slope * uncertainty / dim - ln(number of answers).
 
     Scale, offset, intercept and slope are learned. Offset and intercept start one below where their
@@ -47,14 +51,18 @@ class SoftmaxLoss(nn.Module):
         self.log_slope = nn.Parameter(torch.tensor(4.0).log())
         self.intercept = nn.Parameter(torch.tensor(math.nan))
         self.normalisation, self.size = config.normalisation, config.size
+        self.smoothing = config.smoothing
 
     def forward(self, distances: Tensor, batch: Batch, uncertainty: Tensor | None = None) -> Tensor:
         """Return the loss of every query, (B,); `uncertainty` is per dimension, (B,)."""
         rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few among the candidates
         counts = torch.bincount(rows, minlength=len(distances))
-        total, answers = _split(distances, self.log_scale.exp(), batch.is_answer, rows, columns)
+        scale = self.log_scale.exp()
+        total, mean, answers = _split(distances, scale, batch.is_answer, rows, columns)
         zeros = torch.zeros_like(total)
         costs = zeros.index_add(0, rows, softplus(total[rows] - answers)) / counts.clamp(min=1)
+        if self.smoothing:
+            costs = costs + self.smoothing * (total - mean)
         if self.normalisation:
             largest = zeros.scatter_reduce(0, rows, answers.detach(), "amax", include_self=False)
             sums = zeros.index_add(0, rows, torch.exp(answers - largest[rows]))
@@ -84,7 +92,7 @@ def _start(parameter: nn.Parameter, errors: Tensor) -> None:
 
 
 class _Split(torch.autograd.Function):
-    """(distances, scale) -> ln sum exp(s) over the non-answers, (B,), and s of the answers.
+    """(distances, scale) -> ln sum exp(s) and mean s of the non-answers, (B,); s of the answers.
 
     s = -scale * distance. With its gradient in closed form: a third of the passes over (B, C).
     """
@@ -92,30 +100,36 @@ class _Split(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, distances: Tensor, scale: Tensor, is_answer: Tensor, rows: Tensor, columns: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         scores = -scale * distances
         answers = scores[rows, columns]
+        number = (~is_answer).sum(dim=1)
+        sums = scores.sum(dim=1).index_add(0, rows, answers, alpha=-1)
         scores.masked_fill_(is_answer, float("-inf"))
         # Where all candidates are answers the sum is empty; a finite number for its logarithm.
         total = scores.logsumexp(dim=1).clamp(min=torch.finfo(scores.dtype).min)
+        mean = torch.where(number > 0, sums / number, total)
         shares = torch.threshold_(scores.sub_(total.unsqueeze(1)).exp_(), NEGLIGIBLE, 0.0)
-        ctx.save_for_backward(distances, scale, shares, rows, columns)
-        return total, answers
+        ctx.save_for_backward(distances, scale, shares, number, rows, columns)
+        ctx.set_materialize_grads(False)  # the mean is used with `smoothing` only
+        return total, mean, answers
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_total: Tensor, grad_answers: Tensor
+        ctx: Any, grad_total: Tensor, grad_mean: Tensor | None, grad_answers: Tensor
     ) -> tuple[Tensor, Tensor, None, None, None]:
-        distances, scale, shares, rows, columns = ctx.saved_tensors
+        distances, scale, shares, number, rows, columns = ctx.saved_tensors
         gradient = shares * grad_total.unsqueeze(1)
+        if grad_mean is not None:
+            gradient += (grad_mean / number).unsqueeze(1)
         gradient[rows, columns] = grad_answers
         by_scale = -torch.linalg.vecdot(gradient, distances).sum()
         return gradient.mul_(-scale), by_scale, None, None, None
 
 
-def _split(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-    outputs: tuple[Tensor, Tensor] = _Split.apply(*inputs)  # type: ignore[no-untyped-call]
+def _split(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor, Tensor] = _Split.apply(*inputs)  # type: ignore[no-untyped-call]
     return outputs
 
 

@@ -34,9 +34,10 @@ def batch_of(is_answer, positive=None, negatives=None, weights=None):
     )
 
 
-def slow_softmax(distances, scale, is_answer, offset, weight, times):
+def slow_softmax(distances, scale, is_answer, offset, weight, times, smoothing=0.0):
     """By the words: each answer against all non-answers, the mean over the answers; and the sum
-    over all entities, `times` for each candidate that is no answer, against their number."""
+    over all entities, `times` for each candidate that is no answer, against their number; and the
+    mean of -ln of each non-answer's share among them."""
     costs = []
     for row, marks in zip(distances, is_answer, strict=True):
         of_answers = []
@@ -53,6 +54,14 @@ def slow_softmax(distances, scale, is_answer, offset, weight, times):
         everything = sum(score * (1 if is_one else times) for score, is_one in pairs)
         normalisation = (everything / (sum(marks) or 0.1)).log() ** 2
         costs.append(sum(of_answers) / max(1, len(of_answers)) + weight * normalisation)
+        others = [
+            (-scale * distance).exp()
+            for distance, is_one in zip(row, marks, strict=True)
+            if not is_one
+        ]
+        if others and smoothing:
+            logs = [-(other / sum(others)).log() for other in others]
+            costs[-1] = costs[-1] + smoothing * sum(logs) / len(logs)
     return torch.stack(costs)
 
 
@@ -83,10 +92,11 @@ def softmax_cases(draw):
 
 
 @examples(150)
-@given(softmax_cases(), st.sampled_from([0.0, 0.3]))
-def test_softmax_equals_the_loops(case, weight):
+@given(softmax_cases(), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.2]))
+def test_softmax_equals_the_loops(case, weight, smoothing):
     is_answer, rows, scale = case
-    loss = SoftmaxLoss(small_config(scale=scale, normalisation=weight))
+    settings = {"scale": scale, "normalisation": weight, "smoothing": smoothing}
+    loss = SoftmaxLoss(small_config(**settings))
     nn.init.constant_(loss.offset, 0.7)
     distances = torch.tensor(rows, requires_grad=True)
     costs = loss(distances, batch_of(is_answer))
@@ -94,7 +104,7 @@ def test_softmax_equals_the_loops(case, weight):
     exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
     log_scale = torch.tensor(scale, dtype=torch.float64).log().requires_grad_()
     offset = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    expected = slow_softmax(exact, log_scale.exp(), is_answer, offset, weight, 3)
+    expected = slow_softmax(exact, log_scale.exp(), is_answer, offset, weight, 3, smoothing)
     expected.sum().backward()
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(costs.double(), expected, **close)
