@@ -26,7 +26,7 @@ from betae.answering.completed import CACHE_BYTES, CompletedGraph
 from betae.answering.edges import EdgeProbabilities, EdgeWeights, log_odds_of_missing
 from betae.answering.evaluation import evaluate_on
 from betae.answering.fitted import fitted_calibration, fitted_edges
-from betae.answering.part import WholeGraph
+from betae.answering.part import LargeGraph
 from betae.answering.results import Method
 from betae.checks import check_choice
 from betae.cluster import Cluster
@@ -201,8 +201,8 @@ class Run:
         if method == "completed" and len(self.graph.splits["valid"]):
             if use_index:
                 models, indexes, weights, log_odds = self._predictors(edges, say, use_index)
-                whole = WholeGraph(self.graph, models, weights, log_odds, edges)
-                return Answerer(self.graph, ByParts(whole, indexes), edges)
+                large = LargeGraph(self.graph, models, weights, log_odds, edges)
+                return Answerer(self.graph, ByParts(large, indexes), edges)
             completed = self.completed_graph(edges, cache_bytes=cache_bytes, say=say)
             return Answerer(self.graph, ByCompletion(self.graph, completed), edges)
         # Looked up once: a training that still goes on may write a better model meanwhile.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from betae.answering.derivation import derive
-from betae.answering.part import TAILS, Entities, Part, WholeGraph, numbers, projected
+from betae.answering.part import TAILS, Entities, LargeGraph, Part, numbers, projected
 from betae.answering.ranking import Found, ascending
 from betae.answering.results import Method, Step
 from betae.answering.truth import (
@@ -38,8 +38,8 @@ class ByParts:
 
     method: Method = "completed"
 
-    def __init__(self, whole: WholeGraph, indexes: Sequence[Index]):
-        self.whole, self.indexes = whole, indexes  # an index for each predictor
+    def __init__(self, large: LargeGraph, indexes: Sequence[Index]):
+        self.large, self.indexes = large, indexes  # an index for each predictor
 
     def find_many(
         self,
@@ -52,7 +52,7 @@ class ByParts:
         for query in queries:
             _check_bounded(query)
         for place, query in enumerate(queries):
-            part = self.whole.part(self._gather(query))
+            part = self.large.part(self._gather(query))
             yield place, self._found(part, _evaluated(part, query)).without(ruled_out[place])
 
     def _found(self, part: Part, work: Evaluation) -> Found:
@@ -85,7 +85,7 @@ class ByParts:
             return found
         if isinstance(query.operand, Entity):
             return np.union1d(found, self._step(found, found, int(query.relation)))
-        part = self.whole.part(found)
+        part = self.large.part(found)
         values = _evaluated(part, query.operand).root.values[0]
         worth = values * part.completed.promise(int(query.relation))
         likely = np.flatnonzero(values >= NEGLIGIBLE)
@@ -95,18 +95,18 @@ class ByParts:
 
     def _step(self, chosen: Entities, sources: Entities, relation: int) -> Entities:
         """Return known tails of sources, and those proposed for the missing edges of some."""
-        tails = [self.whole.known_tails(sources, np.full(len(sources), relation))]
-        learned = chosen[chosen < self.whole.num_learned]
+        tails = [self.large.known_tails(sources, np.full(len(sources), relation))]
+        learned = chosen[chosen < self.large.num_learned]
         if not len(learned):
             return tails[0]
         relations = np.full(len(learned), relation)
-        most = int(numbers(self.whole.adjacency, learned, relations).max())
-        for model, index in zip(self.whole.predictors, self.indexes, strict=True):
+        most = int(numbers(self.large.adjacency, learned, relations).max())
+        for model, index in zip(self.large.predictors, self.indexes, strict=True):
             if relation < model.num_relations:
                 with torch.no_grad():
                     sets = projected(model, learned, relations)
                     found = index.candidates(model.set_vectors(sets), TAILS + min(most, TAILS))
-                tails.append(np.unique(found[(found >= 0) & (found < self.whole.num_learned)]))
+                tails.append(np.unique(found[(found >= 0) & (found < self.large.num_learned)]))
         return np.concatenate(tails)
 
 

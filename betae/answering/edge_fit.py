@@ -21,7 +21,7 @@ from betae.answering.edges import (
     row_features,
     validation_share,
 )
-from betae.answering.part import Part, WholeGraph, likely_tails
+from betae.answering.part import LargeGraph, Part, likely_tails
 from betae.answering.regression import Doubles, Tails, fit_listwise, fit_logistic
 from betae.answering.whole import fit_scale
 from betae.errors import InvalidArgument
@@ -119,15 +119,15 @@ class _Fit:
                 rows = slice(first, first + at_once)
                 yield _Rows(heads[rows], relations[rows], probabilities, counts)
             return
-        whole = WholeGraph(self.graph, self.predictors, weights, edges="train")
+        large = LargeGraph(self.graph, self.predictors, weights, edges="train")
         proposed = [likely_tails(model, heads, relations) for model in self.predictors]
         for first in range(0, len(heads), ROWS_OF_A_PART):
             rows = slice(first, first + ROWS_OF_A_PART)
             block = heads[rows], relations[rows]
             pairs = zip(*(ids.tolist() for ids in block), strict=True)
-            found = [block[0], whole.known_tails(*block), *(of[rows].ravel() for of in proposed)]
+            found = [block[0], large.known_tails(*block), *(of[rows].ravel() for of in proposed)]
             found += [self._held_out(*pair) for pair in pairs]
-            part = whole.part(np.concatenate(found))
+            part = large.part(np.concatenate(found))
             completed = part.completed
             places = np.searchsorted(part.ids, block[0])
             yield _Rows(places, block[1], completed.probabilities, completed.counts, part)

@@ -65,7 +65,7 @@ class Part:
         return query.with_operands(*map(self.local, query.operands))
 
 
-class WholeGraph:
+class LargeGraph:
     """A graph and what completes it, too large to be completed but in parts."""
 
     def __init__(
@@ -124,15 +124,15 @@ class WholeGraph:
 class _PartProbabilities(EdgeProbabilities):
     """As of the whole graph, for the entities of a part."""
 
-    def __init__(self, whole: WholeGraph, ids: Entities, stands_for: NDArray[np.float64]):
-        self.log_odds, self.predictors = whole.log_odds, [*whole.predictors]
-        self.weights = replace(whole.weights, whole=None)  # that takes all entities
+    def __init__(self, large: LargeGraph, ids: Entities, stands_for: NDArray[np.float64]):
+        self.log_odds, self.predictors = large.log_odds, [*large.predictors]
+        self.weights = replace(large.weights, whole=None)  # that takes all entities
         self.ids = ids
-        self.num_entities = int(np.searchsorted(ids, whole.num_learned))  # those come first
-        self.num_relations = min(model.num_relations for model in whole.predictors)
+        self.num_entities = int(np.searchsorted(ids, large.num_learned))  # those come first
+        self.num_relations = min(model.num_relations for model in large.predictors)
         learned = torch.from_numpy(ids[: self.num_entities])
         with torch.no_grad():
-            self.tables = [model.table(learned) for model in whole.predictors]
+            self.tables = [model.table(learned) for model in large.predictors]
         log_weights = np.log(stands_for[: self.num_entities]).astype(np.float32)
         self.log_weights = torch.from_numpy(log_weights)
 
@@ -144,26 +144,26 @@ class _PartProbabilities(EdgeProbabilities):
 class _PartCounts(Counts):
     """Which tails in a part are known, and how many there are in the whole graph."""
 
-    def __init__(self, whole: WholeGraph, ids: Entities, adjacency: Adjacency):
+    def __init__(self, large: LargeGraph, ids: Entities, adjacency: Adjacency):
         super().__init__(adjacency)
-        self.whole, self.ids = whole, ids
+        self.large, self.ids = large, ids
         self.heads = cache(self.heads)  # type: ignore[method-assign]
 
     def numbers(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
         """Return how many known tails each (head, relation) has."""
-        return numbers(self.whole.adjacency, self.ids[heads], relations)
+        return numbers(self.large.adjacency, self.ids[heads], relations)
 
     def mean(self, relation: int) -> float:
         """Return how many tails of a relation the heads have that have any."""
-        if relation >= len(self.whole.num_heads) or not self.whole.num_heads[relation]:
+        if relation >= len(self.large.num_heads) or not self.large.num_heads[relation]:
             return 1.0
-        return float(self.whole.num_tails[relation] / self.whole.num_heads[relation])
+        return float(self.large.num_tails[relation] / self.large.num_heads[relation])
 
     def log_loops(self, relation: int) -> float:
         """Return ln of the share of a relation's heads that have themselves for a tail."""
-        is_there = relation < len(self.whole.num_heads)
-        number = self.whole.num_heads[relation] if is_there else 0
-        loops = self.whole.num_loops[relation] if is_there else 0
+        is_there = relation < len(self.large.num_heads)
+        number = self.large.num_heads[relation] if is_there else 0
+        loops = self.large.num_loops[relation] if is_there else 0
         return math.log((loops + 0.5) / (number + 1))
 
     def heads(self, relation: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from betae.answering.by_parts import ByParts
 from betae.answering.completed import CompletedGraph
 from betae.answering.edge_fit import fit_edges
 from betae.answering.edges import Counts, EdgeProbabilities, predictor_scores
-from betae.answering.part import WholeGraph
+from betae.answering.part import LargeGraph
 from betae.errors import UnsupportedQuery
 from betae.graph.edges import Adjacency
 from betae.models import QueryModel
@@ -57,8 +57,8 @@ def large():
 def both(graph, models, indexes, edges="train"):
     """Answers from the whole completed graph, and from parts of it."""
     completed = CompletedGraph(graph, EdgeProbabilities(models, WEIGHTS), edges)
-    whole = WholeGraph(graph, models, WEIGHTS, 0.0, edges)
-    rankers = ByCompletion(graph, completed), ByParts(whole, indexes)
+    large = LargeGraph(graph, models, WEIGHTS, 0.0, edges)
+    rankers = ByCompletion(graph, completed), ByParts(large, indexes)
     return [Answerer(graph, ranker, edges) for ranker in rankers]
 
 
@@ -104,7 +104,7 @@ def test_few_rows_are_read(large, monkeypatch):
     def refuse(*_):
         raise AssertionError("the whole table was asked for")
 
-    answerer = Answerer(graph, ByParts(WholeGraph(graph, models, WEIGHTS), indexes))
+    answerer = Answerer(graph, ByParts(LargeGraph(graph, models, WEIGHTS), indexes))
     monkeypatch.setattr(QueryModel, "look_up", note)
     for model in models:
         table = model.table
@@ -165,8 +165,8 @@ def test_what_a_part_counts_is_of_the_whole_graph(small, monkeypatch):
     monkeypatch.setattr(part, "PAIRS_AT_ONCE", 70)
     monkeypatch.setattr(part, "OTHERS", 5)
     graph, models, _ = small
-    whole, counts = WholeGraph(graph, models, WEIGHTS), Counts(graph.adjacency("all"))
-    of = whole.part(np.arange(0, 200, 7))
+    large, counts = LargeGraph(graph, models, WEIGHTS), Counts(graph.adjacency("all"))
+    of = large.part(np.arange(0, 200, 7))
     for relation in range(graph.num_relations + 2):
         ours = of.completed.counts
         assert ours.mean(relation) == pytest.approx(counts.mean(relation))
