@@ -32,9 +32,8 @@ from betae.querysets.seeds import random_stream
 
 EDGES = 1500  # validation edges for the order
 PAIRS = 4000  # (head, relation) for the probabilities
-BY_EDGES = (
-    0.1  # of them are drawn by their edges: a half have tails, and those with many count more
-)
+# Of these, so many are drawn by their edges: a half have tails, and those with many count more.
+BY_EDGES = 0.1
 BEST = 200  # tails of a row that are looked at one by one, the best by each predictor
 OTHERS = 100  # a sample that stands for all other tails
 ROWS_AT_ONCE = 256

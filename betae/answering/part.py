@@ -32,9 +32,7 @@ from betae.querysets.seeds import random_stream
 from betae.search.nearest import nearest_of_all
 
 OTHERS = 1000  # entities of the sample
-TAILS = (
-    200  # that a predictor proposes for a (head, relation), and as many as are known, up to that
-)
+TAILS = 200  # that a predictor proposes for a (head, relation), beside known ones
 KNOWN = 10_000  # tails of a step that are taken, the first of them if there are more
 CACHE_BYTES = 2**27  # for rows of a part
 PAIRS_AT_ONCE = 2**22  # of a graph that is worked through in blocks
