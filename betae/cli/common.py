@@ -263,6 +263,12 @@ SharedMovedGraph = Annotated[
         callback=existing_folder,
     ),
 ]
+AnyQuestion = Annotated[
+    str | None, typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either.")
+]
+QuestionFile = Annotated[
+    str | None, typer.Option(help="A file of questions in logic text, one per line; - for stdin.")
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(

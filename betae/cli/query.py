@@ -15,7 +15,17 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from betae.cli.common import RayAddress, SharedGraph, app, note, on_ray, print_json, say
+from betae.cli.common import (
+    AnyQuestion,
+    QuestionFile,
+    RayAddress,
+    SharedGraph,
+    app,
+    note,
+    on_ray,
+    print_json,
+    say,
+)
 from betae.cli.question_files import Question, answer_all, check_ray, end, read_questions, show_all
 from betae.errors import InvalidArgument
 
@@ -41,14 +51,8 @@ SAMPLED = 1000  # rows from which the widths of a table are taken
 )
 def query(
     graph: SharedGraph,
-    question: Annotated[
-        str | None,
-        typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
-    ] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(help="A file of questions in logic text, one per line; - for stdin."),
-    ] = None,
+    question: AnyQuestion = None,
+    queries: QuestionFile = None,
     edges: Annotated[
         Literal["train", "train+valid", "all"], typer.Option(help="The edges that count.")
     ] = "all",

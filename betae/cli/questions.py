@@ -13,6 +13,8 @@ import typer
 from rich.text import Text
 
 from betae.cli.common import (
+    AnyQuestion,
+    QuestionFile,
     RayAddress,
     SharedMovedGraph,
     SharedRun,
@@ -75,14 +77,8 @@ def demo(
 )
 def answer(
     run: SharedRun,
-    question: Annotated[
-        str | None,
-        typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
-    ] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(help="A file of questions in logic text, one per line; - for stdin."),
-    ] = None,
+    question: AnyQuestion = None,
+    queries: QuestionFile = None,
     k: NumAnswers = None,
     only: Annotated[
         Literal["known", "assumed", "predicted"] | None,
