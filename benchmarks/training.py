@@ -80,7 +80,7 @@ def measure_reference(graph: KnowledgeGraph, steps: int) -> float:
     model.attention = Attention(2 * shape.dim, 2 * shape.dim, shape.dim)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     streams = open_streams(graph, None, config)
-    batches = [make_batch(step, streams, config, graph.num_entities) for step in range(steps)]
+    batches = [make_batch(step, streams, config, graph) for step in range(steps)]
     reference_step(model, optimizer, batches[0])
     start = time.perf_counter()
     for batch in batches[1:]:

@@ -1,5 +1,6 @@
 """The tables of the README, and results/report.md, are what results/ holds."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from betae import read_recipe
+from betae.training.config import make_config
 from tests.evaluation.helpers import BETAE, FB237, NELL, QUERY2BOX, kept
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +44,16 @@ def test_the_readme_has_the_results(script, evaluations, readme):
 def test_the_report_has_the_results(script, evaluations):
     report = (ROOT / "results" / "report.md").read_text("utf-8")
     assert script.report_of(evaluations) == report, HINT
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in ROOT.glob("results/*/config.json"))
+)
+def test_results_are_those_of_the_recipe(name):
+    """But for what has no effect: GQE has no uncertainty, so `size` has nothing to teach it."""
+    config = json.loads((ROOT / "results" / name / "config.json").read_text("utf-8"))
+    kept, recipe = make_config(config), read_recipe(ROOT / "recipes" / f"{name}.toml")
+    assert replace(kept, size=recipe.size if name.endswith("_gqe") else kept.size) == recipe
 
 
 def test_either_changed_alone_is_seen(script, evaluations, readme):

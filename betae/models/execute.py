@@ -91,13 +91,13 @@ def embed_queries(
     )
 
 
-def anchors_of(model: QueryModel, groups: Sequence[Group]) -> Tensor:
+def anchors_of(groups: Sequence[Group], num_entities: int) -> Tensor:
     """Return the ids of the entities that `embed_queries` will look up, in any order."""
-    groups = [group.to(model.entities.device) for group in _as_groups(groups)]
+    groups = _as_groups(groups)
     stages = schedule(tuple(group.structure for group in groups), "DNF").stages
     return torch.cat(
         [
-            _symbols(groups, stage, model.num_entities, "entity")
+            _symbols(groups, stage, num_entities, "entity")
             for stage in stages
             if stage.kind is Entity
         ]

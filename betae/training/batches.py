@@ -19,15 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from betae.errors import InvalidArgument
+from betae.exact.answers import answers_of_structure
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.ragged import Ragged
-from betae.models.execute import Group
+from betae.models.execute import Group, anchors_of
+from betae.queries.ast import Not, Query, rebuild
+from betae.queries.structures import has_negation
 from betae.querysets.sample import sample_empty
 from betae.querysets.seeds import random_stream
 from betae.training.config import TrainConfig
 from betae.training.streams import Position, Stream
 
+EXCLUDED = 4  # candidates for each query with a negation: entities that it excludes
 AHEAD = 4  # batches prepared while the trainer works
 
 
@@ -91,13 +95,20 @@ class EmptyQueries:
 
 
 def make_batch(
-    step: int, streams: Mapping[str, Stream], config: TrainConfig, num_entities: int
+    step: int, streams: Mapping[str, Stream], config: TrainConfig, graph: KnowledgeGraph
 ) -> Batch:
     """Take queries for a step in the proportions of the mix, and sample its candidates."""
     groups, answers = _take_queries(step, streams, config)
     generator = random_stream(config.seed, "candidates", step)
     positive = answers.values[answers.offsets[:-1] + generator.integers(answers.lengths)]
-    negatives, candidates = _sample_candidates(answers, positive, config, num_entities, generator)
+    sure = [positive]
+    if config.is_for_links:
+        sure = [answers.values]  # a link predictor learns from all of them
+    elif config.near_misses and config.loss == "softmax":
+        sure += _near_misses(groups, graph, generator)
+    negatives, candidates = _sample_candidates(
+        answers, np.concatenate(sure), config, graph.num_entities, generator
+    )
     weights = (4 + answers.lengths) ** -0.5
     return Batch(
         step,
@@ -109,7 +120,7 @@ def make_batch(
         torch.from_numpy((weights / weights.mean()).astype(np.float32)),
         torch.from_numpy(answers.lengths),
         {name: stream.position() for name, stream in streams.items()},
-        num_entities,
+        graph.num_entities,
     )
 
 
@@ -134,27 +145,51 @@ def _take_queries(
     return groups, Ragged.concatenate(tables)
 
 
+def _near_misses(
+    groups: list[Group], graph: KnowledgeGraph, generator: np.random.Generator
+) -> list[NDArray[Any]]:
+    """Return entities that a model easily takes for answers of these queries, as candidates.
+
+    Where a relation goes both ways, such as "is married to", a query is closest to its own anchor
+    unless the model is told otherwise. And what a negated part excludes is closer than nearly all
+    entities, of which few are sampled.
+    """
+    found: list[NDArray[Any]] = [anchors_of(groups, graph.num_entities).numpy()]
+    for group in groups:
+        if has_negation(group.structure):
+            affirmed = rebuild(group.structure, _affirm)
+            symbols = group.symbols.numpy().astype(np.int32)
+            excluded = answers_of_structure(graph.adjacency("train"), affirmed, symbols)
+            rows = np.repeat(np.flatnonzero(excluded.lengths), EXCLUDED)
+            places = generator.integers(excluded.lengths[rows])
+            found.append(excluded.values[excluded.offsets[rows] + places])
+    return found
+
+
+def _affirm(node: Query) -> Query:
+    return node.operand if isinstance(node, Not) else node
+
+
 def _sample_candidates(
     answers: Ragged,
-    positive: Ids,
+    sure: NDArray[Any],
     config: TrainConfig,
     num_entities: int,
     generator: np.random.Generator,
 ) -> tuple[Ids, NDArray[Any]]:
     """Return negatives for each query, (B, negatives), and the candidates of all, distinct.
 
-    `positive` has an answer of each query, (B,). Only the margin loss has negatives. A link
-    predictor learns from all answers, so all are candidates.
+    The candidates are those that are `sure`, an answer of each query among them, and sampled ones.
+    Only the margin loss has negatives.
     """
-    no_negatives = np.empty((len(positive), 0), dtype=np.int32)
+    no_negatives = np.empty((len(answers), 0), dtype=np.int32)
     if config.loss == "margin":
-        sampled = generator.integers(num_entities, size=(len(positive), 2 * config.negatives + 64))
+        sampled = generator.integers(num_entities, size=(len(answers), 2 * config.negatives + 64))
         negatives = _non_answers(answers, sampled, num_entities)[:, : config.negatives]
-        return negatives, np.unique(np.concatenate([positive, negatives.ravel()]))
+        return negatives, np.unique(np.concatenate([sure, negatives.ravel()]))
     if config.candidates >= num_entities:
         return no_negatives, np.arange(num_entities)
     sampled = generator.choice(num_entities, config.candidates, replace=False)
-    sure = answers.values if config.is_for_links else positive
     return no_negatives, np.unique(np.concatenate([sure, sampled]))
 
 
@@ -214,7 +249,7 @@ def prepare_batches(
     start: int,
     streams: Mapping[str, Stream],
     config: TrainConfig,
-    num_entities: int,
+    graph: KnowledgeGraph,
     empty: EmptyQueries | None = None,
 ) -> Generator[Batch]:
     """Yield the batches of the steps from `start` on, which a thread makes ahead."""
@@ -224,7 +259,7 @@ def prepare_batches(
     def work() -> None:
         try:
             for step in range(start, config.steps):
-                batch = make_batch(step, streams, config, num_entities)
+                batch = make_batch(step, streams, config, graph)
                 if empty is not None:
                     batch = empty.add_to(batch)
                 if stop.is_set():

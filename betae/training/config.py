@@ -23,6 +23,7 @@ class TrainConfig:
     structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
     loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
     candidates: int = 2048  # softmax: entities sampled for all queries of a step
+    near_misses: bool = True  # softmax: anchors, and what negation excludes, are candidates
     scale: float = 0.1  # softmax: where the learned factor on distances starts
     normalisation: float = 0.1  # softmax: weight of "scores say what is an answer"; 0: off
     smoothing: float = 0.0  # softmax: weight of "non-answers are alike"; 0: off
@@ -50,6 +51,8 @@ class TrainConfig:
         check_choice("loss", self.loss, ("softmax", "margin"))
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
         check_choice("table", self.table, ("memory", "disk"))
+        if not isinstance(self.near_misses, bool):
+            raise InvalidArgument(f"near_misses is {self.near_misses!r}; it must be true or false.")
         if not self.structures:
             object.__setattr__(self, "structures", default_mix(self.model))
         if self.learning_rate is None:

@@ -39,7 +39,8 @@ class Learner:
         """Return this process's part of the mean loss over a batch."""
         model, share = self.model, distributed.share_of(batch).to(self.device)
         if parallel.num_processes() > 1:
-            ids = torch.cat([share.candidates, anchors_of(model, share.groups)])
+            anchors = anchors_of(share.groups, model.num_entities).to(self.device)
+            ids = torch.cat([share.candidates, anchors])
             model.gathered = distributed.borrow(model, ids)
         with matrix_precision(self.config.precision, self.device):
             if isinstance(self.loss, LinkLoss):

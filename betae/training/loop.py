@@ -82,7 +82,7 @@ def fit(
             journal.begin(graph)
             why = _why(config, is_stuck=True)
         else:
-            batches = prepare_batches(progress.step, streams, config, graph.num_entities, empty)
+            batches = prepare_batches(progress.step, streams, config, graph, empty)
             with closing(batches):
                 first = [*islice(batches, 1)]  # raises if there are no such queries
                 journal.begin(graph)

@@ -127,8 +127,10 @@ def _rank(model: QueryModel, pieces: list[QueryBlock]) -> list[Doubles]:
 
 def _embed(model: QueryModel, pieces: list[QueryBlock]) -> list[Embedded]:
     groups = [as_group(piece, np.arange(len(piece))) for piece in pieces]
-    is_shared = parallel.num_processes() > 1
-    model.gathered = borrow(model, anchors_of(model, groups)) if is_shared else None
+    model.gathered = None
+    if parallel.num_processes() > 1:
+        anchors = anchors_of(groups, model.num_entities).to(model.entities.device)
+        model.gathered = borrow(model, anchors)
     return [embed_queries(model, [group]) for group in groups]
 
 

@@ -3,6 +3,7 @@
 import threading
 import tracemalloc
 from collections import Counter
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_no_answer_is_a_negative(loss, is_stored, graph, numbers):
         assume(all(len(block) for block in queries.blocks.values()))
     try:
         streams = open_streams(graph, queries, config)
-        batches = [make_batch(step, streams, config, graph.num_entities) for step in range(3)]
+        batches = [make_batch(step, streams, config, graph) for step in range(3)]
     except InvalidArgument as error:  # no such query, or one that everything answers
         assume("no training queries like" not in str(error))
         sizes = (
@@ -94,7 +95,12 @@ def test_no_answer_is_a_negative_of_a_complement(loss, graph):
     config = small_config(loss=loss, structures={"2in": 1, "pni": 1, "inp": 1}, batch_size=30)
     streams = open_streams(graph, None, config)
     for step in range(3):
-        check_batch(make_batch(step, streams, config, graph.num_entities), graph, config)
+        check_batch(make_batch(step, streams, config, graph), graph, config)
+
+
+def entities(number):
+    """What a batch without negation needs to know of a graph."""
+    return SimpleNamespace(num_entities=number)
 
 
 def stream_of(*answers, num_symbols=2):
@@ -109,7 +115,7 @@ def test_one_non_answer_among_very_many(non_answer):
     config = small_config(loss="margin", structures={"1p": 1}, batch_size=1, negatives=4)
     for seed in range(10):
         changed = small_config(**{**config.to_json(), "seed": seed})
-        batch = make_batch(0, {"1p": stream_of(answers)}, changed, 500)
+        batch = make_batch(0, {"1p": stream_of(answers)}, changed, entities(500))
         assert batch.candidates[batch.negatives].unique().tolist() == [non_answer]
         assert int(batch.candidates[batch.positive]) in answers
 
@@ -117,13 +123,13 @@ def test_one_non_answer_among_very_many(non_answer):
 def test_everything_is_an_answer():
     config = small_config(loss="margin", structures={"1p": 1}, batch_size=2)
     with pytest.raises(InvalidArgument, match="every entity answers one of the queries"):
-        make_batch(0, {"1p": stream_of(range(20))}, config, 20)
+        make_batch(0, {"1p": stream_of(range(20))}, config, entities(20))
 
 
 def test_weights_of_queries():
     config = small_config(loss="margin", structures={"1p": 1}, batch_size=3)
     stream = stream_of([0], [1, 2], [3, 4, 5, 6, 7])
-    batch = make_batch(0, {"1p": stream}, config, 50)
+    batch = make_batch(0, {"1p": stream}, config, entities(50))
     rows = Ragged.from_rows([[0], [1, 2], [3, 4, 5, 6, 7]])
     first = [int(batch.candidates[column]) for column in batch.positive]
     counts = [next(len(row) for row in rows if entity in row) for entity in first]
@@ -135,7 +141,7 @@ def test_weights_of_queries():
 def test_all_entities_when_as_many_are_asked_for(graph):
     for asked, number in ((30, 30), (2048, 30), (29, None)):
         config = small_config(candidates=asked, batch_size=4)
-        batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
+        batch = make_batch(0, open_streams(graph, None, config), config, graph)
         if number:
             assert batch.candidates.tolist() == list(range(30))
         else:
@@ -143,15 +149,50 @@ def test_all_entities_when_as_many_are_asked_for(graph):
 
 
 def test_candidates_are_sampled_evenly(graph):
-    config = small_config(candidates=10, batch_size=1, structures={"1p": 1})
+    config = small_config(candidates=10, near_misses=False, batch_size=1, structures={"1p": 1})
     streams = open_streams(graph, None, config)
     seen = Counter()
     for step in range(400):
-        batch = make_batch(step, streams, config, graph.num_entities)
+        batch = make_batch(step, streams, config, graph)
         assert 10 <= len(batch.candidates) <= 11
         seen.update(batch.candidates.tolist())
     assert set(seen) == set(range(30))
     assert min(seen.values()) > 80  # about 400 / 3 each
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_anchors_are_candidates(is_asked, graph):
+    config = small_config(candidates=1, near_misses=is_asked, batch_size=2, structures={"2i": 1})
+    streams = open_streams(graph, None, config)
+    missing = 0
+    for step in range(50):
+        batch = make_batch(step, streams, config, graph)
+        check_batch(batch, graph, config)
+        anchors = batch.groups[0].symbols[:, [0, 2]].flatten().tolist()
+        missing += not set(anchors) <= set(batch.candidates.tolist())
+    assert bool(missing) is not is_asked
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize(
+    ("name", "affirmed"), [("2in", "2i"), ("3in", "3i"), ("pin", "pi"), ("inp", "ip")]
+)
+def test_what_negation_excludes_is_a_candidate(name, affirmed, is_asked, graph):
+    """One entity of the negated part at least, wherever there is one; up to four are sampled."""
+    config = small_config(candidates=1, near_misses=is_asked, batch_size=1, structures={name: 1})
+    streams = open_streams(graph, None, config)
+    found = []
+    for step in range(80):
+        batch = make_batch(step, streams, config, graph)
+        check_batch(batch, graph, config)
+        query = fill(STRUCTURES[affirmed], batch.groups[0].symbols[0].tolist())
+        excluded = slow_answers(graph, query, "train")
+        anchors = set(batch.groups[0].symbols[0].tolist())  # relations too: a few ids too many
+        if excluded - anchors:
+            found.append(len(excluded & set(batch.candidates.tolist())))
+    assert len(found) > 20
+    assert (min(found) >= 1) is is_asked
+    assert max(found) <= 7  # the four, an answer, an anchor, the one that is sampled
 
 
 @pytest.mark.parametrize(
@@ -164,7 +205,7 @@ def test_the_mix_is_kept(structures, batch_size, graph):
     streams = open_streams(graph, None, config)
     counts, num_steps = Counter(), 300
     for step in range(num_steps):
-        batch = make_batch(step, streams, config, graph.num_entities)
+        batch = make_batch(step, streams, config, graph)
         assert abs(len(batch) - batch_size) <= len(structures)
         for group in batch.groups:
             counts[group.structure] += len(group.positions)
@@ -180,7 +221,7 @@ def test_no_batch_is_empty(graph):
     config = small_config(structures={"1p": 1, "2p": 1.2, "2i": 1}, batch_size=3)
     streams = open_streams(graph, None, config)
     for step in range(6):
-        assert len(make_batch(step, streams, config, graph.num_entities)) >= 1
+        assert len(make_batch(step, streams, config, graph)) >= 1
 
 
 @pytest.mark.parametrize("loss", ["softmax", "margin"])
@@ -189,7 +230,7 @@ def test_the_same_seed_and_step_give_the_same_batch(loss, is_stored, graph, quer
     def some(seed):
         config = small_config(loss=loss, seed=seed)
         streams = open_streams(graph, queries if is_stored else None, config)
-        return [make_batch(step, streams, config, graph.num_entities) for step in range(4)]
+        return [make_batch(step, streams, config, graph) for step in range(4)]
 
     def flat(batch):
         tensors = [batch.candidates, batch.is_answer, batch.positive, batch.negatives]
@@ -204,11 +245,11 @@ def test_the_same_seed_and_step_give_the_same_batch(loss, is_stored, graph, quer
 def test_prepared_batches_are_those_of_the_steps(graph, queries):
     config = small_config(steps=12)
     streams = open_streams(graph, queries, config)
-    expected = [make_batch(step, streams, config, graph.num_entities) for step in range(12)]
+    expected = [make_batch(step, streams, config, graph) for step in range(12)]
     fresh = open_streams(graph, queries, config)
     for name, position in expected[4].positions.items():
         fresh[name].go_to(position)
-    found = list(prepare_batches(5, fresh, config, graph.num_entities))
+    found = list(prepare_batches(5, fresh, config, graph))
     assert [batch.step for batch in found] == list(range(5, 12))
     for one, two in zip(expected[5:], found, strict=True):
         assert one.positions == two.positions
@@ -218,7 +259,7 @@ def test_prepared_batches_are_those_of_the_steps(graph, queries):
 
 def test_an_error_of_the_worker_is_raised_to_the_trainer():
     config = small_config(loss="margin", structures={"1p": 1})
-    batches = prepare_batches(0, {"1p": stream_of(range(20))}, config, 20)
+    batches = prepare_batches(0, {"1p": stream_of(range(20))}, config, entities(20))
     with pytest.raises(InvalidArgument, match="every entity"):
         next(batches)
 
@@ -226,7 +267,7 @@ def test_an_error_of_the_worker_is_raised_to_the_trainer():
 def test_closing_ends_the_worker(graph):
     before = threading.active_count()
     config = small_config()
-    batches = prepare_batches(0, open_streams(graph, None, config), config, graph.num_entities)
+    batches = prepare_batches(0, open_streams(graph, None, config), config, graph)
     next(batches)
     assert threading.active_count() == before + 1
     batches.close()
@@ -359,13 +400,13 @@ def test_validation_queries_are_not_for_training(graph):
     assert min(queries.blocks["1p"].easy.lengths) == 0
     config = small_config(structures={"1p": 1})
     with pytest.raises(BetaeError, match="train"):
-        make_batch(0, open_streams(graph, queries, config), config, graph.num_entities)
+        make_batch(0, open_streams(graph, queries, config), config, graph)
 
 
 def test_a_structure_with_fixed_names(graph):
     text = "?X . r0(e1, ?X) | _(_, ?X)"
     config = small_config(structures={text: 1}, batch_size=6)
-    batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
+    batch = make_batch(0, open_streams(graph, None, config), config, graph)
     check_batch(batch, graph, config)
     assert all(str(graph.entity_id("e1")) in str(query) for query in queries_of(batch))
 
@@ -385,9 +426,9 @@ class Answered:
 
 def test_memory_for_a_batch_does_not_grow_with_the_graph():
     config = small_config(structures={"1p": 1.0})
-    make_batch(0, {"1p": Answered()}, config, 10_000_000)  # compiles
+    make_batch(0, {"1p": Answered()}, config, entities(10_000_000))  # compiles
     tracemalloc.start()
-    batch = make_batch(1, {"1p": Answered()}, config, 10_000_000)
+    batch = make_batch(1, {"1p": Answered()}, config, entities(10_000_000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**20  # a number for each entity would take 40 MB

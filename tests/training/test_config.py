@@ -153,6 +153,14 @@ def test_weights_of_costs_may_be_zero(name, value):
     assert getattr(make_config({name: 0}), name) == 0
 
 
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_near_misses_is_true_or_false(value):
+    with pytest.raises(
+        InvalidArgument, match=f"near_misses is {value!r}; it must be true or false"
+    ):
+        make_config({"near_misses": value})
+
+
 @pytest.mark.parametrize("name", [*COUNTS, *OR_ZERO])
 def test_counts_are_whole_numbers(name):
     with pytest.raises(InvalidArgument, match=name):

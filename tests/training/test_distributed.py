@@ -166,7 +166,7 @@ def test_a_process_that_leaves_late_is_met_again(slow):
 )
 def test_shares_make_up_the_batch(size, structures, batch_size, graph, monkeypatch):
     config = small_config(loss="margin", structures=structures, batch_size=batch_size)
-    batch = make_batch(0, open_streams(graph, None, config), config, graph.num_entities)
+    batch = make_batch(0, open_streams(graph, None, config), config, graph)
     monkeypatch.setattr(distributed, "num_processes", lambda: size)
     seen, sizes = [], []
     for rank in range(size):

@@ -17,7 +17,7 @@ from tests.training.helpers import small_config
 def made(graph):
     config = small_config(empty=0.25)
     streams = open_streams(graph, None, config)
-    return config, make_batch(3, streams, config, graph.num_entities), EmptyQueries(graph, config)
+    return config, make_batch(3, streams, config, graph), EmptyQueries(graph, config)
 
 
 def test_they_have_no_answers_in_the_training_graph(graph, made):
@@ -44,7 +44,7 @@ def test_they_come_behind_the_batch_and_change_nothing_in_it(made):
 def test_a_step_always_has_the_same(graph, made):
     config, _, empty = made
     streams = open_streams(graph, None, config)
-    for batch in prepare_batches(0, streams, config, graph.num_entities, empty):
+    for batch in prepare_batches(0, streams, config, graph, empty):
         last = batch.groups[-1]
         if batch.step == 3:
             break

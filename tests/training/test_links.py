@@ -34,7 +34,7 @@ def make(model=CONFIGS["all costs"], seed=0, **changes):
 
 
 def batch_of(graph, config, step=0):
-    return make_batch(step, open_streams(graph, None, config), config, graph.num_entities)
+    return make_batch(step, open_streams(graph, None, config), config, graph)
 
 
 def mean_loss(config, model, batch):
@@ -145,7 +145,7 @@ def test_the_sum_over_a_sample_is_right_on_average(graph):
     for seed in range(2000):
         streams["1p"].go_to([0, 0])
         config = small_config("complex", candidates=12, batch_size=3, seed=seed)
-        batch = make_batch(0, streams, config, 30)
+        batch = make_batch(0, streams, config, graph)
         estimates.append(log_weights(batch).exp().numpy() @ terms[batch.candidates])
     deviation = np.std(estimates)
     assert deviation > 0.1 * terms.sum()  # else the mean would say nothing

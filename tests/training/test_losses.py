@@ -258,7 +258,7 @@ def test_through_the_model(model_name, loss, candidates, graph):
         model_name=model_name, loss=loss, candidates=candidates, structures=structures, scale=0.5
     )
     streams = open_streams(graph, None, config)
-    batch = make_batch(0, streams, config, graph.num_entities)
+    batch = make_batch(0, streams, config, graph)
     torch.manual_seed(0)
     size = (graph.num_entities, graph.num_relations)
     model = build_model(config.model, *size)
