@@ -146,6 +146,9 @@ class Adjacency:
         pairs = np.bincount(self.relations)
         return np.bincount(self.relations, np.diff(self.tail_offsets)) / np.maximum(pairs, 1)
 
-    def degrees(self) -> NDArray[np.int64]:
-        """Return the number of edges at each entity, either direction."""
-        return np.diff(self.tail_offsets[self.head_offsets])
+    def degrees(self, entities: NDArray[Any] | None = None) -> NDArray[np.int64]:
+        """Return the number of edges at each entity, or at some, either direction."""
+        first, last = self.head_offsets[:-1], self.head_offsets[1:]
+        if entities is not None:
+            first, last = first[entities], last[entities]
+        return self.tail_offsets[last] - self.tail_offsets[first]

@@ -31,7 +31,7 @@ from betae.querysets.seeds import random_stream
 from betae.training.config import TrainConfig
 from betae.training.streams import Position, Stream
 
-EXCLUDED = 4  # candidates for each query with a negation: entities that it excludes
+EXCLUDED = 8  # candidates for each query with a negation: entities that it excludes
 AHEAD = 4  # batches prepared while the trainer works
 
 
@@ -42,6 +42,7 @@ class Batch:
     step: int
     groups: list[Group]  # positions 0 .. B - 1, in order
     candidates: Tensor  # (C,) entity ids, ascending
+    degrees: Tensor  # (C,): training edges at each candidate
     is_answer: Tensor  # (B, C)
     positive: Tensor  # (B,): the column of one answer of each query
     negatives: Tensor  # (B, negatives): columns of non-answers; margin loss only
@@ -55,8 +56,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch with its tensors on a device; the executor moves the groups."""
-        names = ("candidates", "is_answer", "positive", "negatives", "weights", "num_answers")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        names = "candidates degrees is_answer positive negatives weights num_answers"
+        return replace(self, **{name: getattr(self, name).to(device) for name in names.split()})
 
 
 class EmptyQueries:
@@ -114,6 +115,7 @@ def make_batch(
         step,
         groups,
         torch.from_numpy(candidates).long(),
+        torch.from_numpy(graph.adjacency("train").degrees(candidates)),
         torch.from_numpy(_mark_answers(answers.offsets, answers.values, candidates)),
         torch.from_numpy(np.searchsorted(candidates, positive)),
         torch.from_numpy(np.searchsorted(candidates, negatives)),

@@ -27,6 +27,7 @@ class TrainConfig:
     scale: float = 0.1  # softmax: where the learned factor on distances starts
     normalisation: float = 0.1  # softmax: weight of "scores say what is an answer"; 0: off
     smoothing: float = 0.0  # softmax: weight of "non-answers are alike"; 0: off
+    popularity: float = 0.0  # softmax: offset for entities with many edges; 0: off
     size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; 0: off
     empty: float = 0.0  # softmax: queries without answers added to a batch, as a share of it
     negatives: int = 128  # margin: entities sampled for each query
@@ -62,7 +63,7 @@ class TrainConfig:
             check_positive(name, getattr(self, name), whole=True)
         for name in ("warmup", "validation_queries", "patience", "seed"):
             check_positive(name, getattr(self, name), whole=True, or_zero=True)
-        for name in ("normalisation", "smoothing", "size", "empty", "decay"):
+        for name in ("normalisation", "smoothing", "popularity", "size", "empty", "decay"):
             check_positive(name, getattr(self, name), or_zero=True)
         if self.empty and self.loss == "margin":
             raise InvalidArgument("empty needs loss = 'softmax': the margin loss needs an answer.")

@@ -37,6 +37,11 @@ class SoftmaxLoss(nn.Module):
     themselves, which is smallest if all are alike. Some of them are answers that are not known, and
     a model that tells them less sharply apart learns less by heart.
 
+    `popularity` is for entities with many edges. They answer some query of most batches, so they
+    are candidates of most, and are pushed away by all other queries more often than their share.
+    In the loss their s is lower by popularity * ln(1 + number of edges), which the model makes up
+    for.
+
     A further cost makes the uncertainty of a query say how many answers it has: the square of
     intercept + slope * uncertainty / dim - ln(number of answers).
 
@@ -51,14 +56,15 @@ class SoftmaxLoss(nn.Module):
         self.log_slope = nn.Parameter(torch.tensor(4.0).log())
         self.intercept = nn.Parameter(torch.tensor(math.nan))
         self.normalisation, self.size = config.normalisation, config.size
-        self.smoothing = config.smoothing
+        self.smoothing, self.popularity = config.smoothing, config.popularity
 
     def forward(self, distances: Tensor, batch: Batch, uncertainty: Tensor | None = None) -> Tensor:
         """Return the loss of every query, (B,); `uncertainty` is per dimension, (B,)."""
         rows, columns = batch.is_answer.nonzero(as_tuple=True)  # few among the candidates
         counts = torch.bincount(rows, minlength=len(distances))
         scale = self.log_scale.exp()
-        total, mean, answers = _split(distances, scale, batch.is_answer, rows, columns)
+        handicap = self.popularity * batch.degrees.to(distances).log1p()
+        total, mean, answers = _split(distances, scale, handicap, batch.is_answer, rows, columns)
         zeros = torch.zeros_like(total)
         costs = zeros.index_add(0, rows, softplus(total[rows] - answers)) / counts.clamp(min=1)
         if self.smoothing:
@@ -94,14 +100,21 @@ def _start(parameter: nn.Parameter, errors: Tensor) -> None:
 class _Split(torch.autograd.Function):
     """(distances, scale) -> ln sum exp(s) and mean s of the non-answers, (B,); s of the answers.
 
-    s = -scale * distance. With its gradient in closed form: a third of the passes over (B, C).
+    s = -scale * distance - handicap, a number for each candidate. With its gradient in closed form:
+    a third of the passes over (B, C).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, distances: Tensor, scale: Tensor, is_answer: Tensor, rows: Tensor, columns: Tensor
+        ctx: Any,
+        distances: Tensor,
+        scale: Tensor,
+        handicap: Tensor,
+        is_answer: Tensor,
+        rows: Tensor,
+        columns: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        scores = -scale * distances
+        scores = torch.addcmul(-handicap, distances, scale, value=-1)
         answers = scores[rows, columns]
         number = (~is_answer).sum(dim=1)
         sums = scores.sum(dim=1).index_add(0, rows, answers, alpha=-1)
@@ -118,14 +131,14 @@ class _Split(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Any, grad_total: Tensor, grad_mean: Tensor | None, grad_answers: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None, None]:
         distances, scale, shares, number, rows, columns = ctx.saved_tensors
         gradient = shares * grad_total.unsqueeze(1)
         if grad_mean is not None:
             gradient += (grad_mean / number).unsqueeze(1)
         gradient[rows, columns] = grad_answers
         by_scale = -torch.linalg.vecdot(gradient, distances).sum()
-        return gradient.mul_(-scale), by_scale, None, None, None
+        return gradient.mul_(-scale), by_scale, None, None, None, None
 
 
 def _split(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

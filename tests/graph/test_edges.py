@@ -55,6 +55,11 @@ def test_neighbours_match_a_dictionary(splits):
         assert len(adjacency.relations) == len(expected)
         degrees = [sum(len(t) for (h, _), t in expected.items() if h == e) for e in range(7)]
         assert adjacency.degrees().tolist() == degrees
+        assert adjacency.degrees(np.array([4, 0, 4])).tolist() == [
+            degrees[4],
+            degrees[0],
+            degrees[4],
+        ]
 
 
 def test_views_of_the_toy_graph(toy_graph):

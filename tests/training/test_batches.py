@@ -100,12 +100,20 @@ def test_no_answer_is_a_negative_of_a_complement(loss, graph):
 
 def entities(number):
     """What a batch without negation needs to know of a graph."""
-    return SimpleNamespace(num_entities=number)
+    edges = SimpleNamespace(degrees=np.zeros_like)
+    return SimpleNamespace(num_entities=number, adjacency=lambda _: edges)
 
 
 def stream_of(*answers, num_symbols=2):
     symbols = np.zeros((len(answers), num_symbols), dtype=np.int32)
     return StoredStream(STRUCTURES["1p"], symbols, Ragged.from_rows(answers), 0)
+
+
+def test_the_edges_of_candidates_are_counted(graph):
+    config = small_config(candidates=10)
+    batch = make_batch(0, open_streams(graph, None, config), config, graph)
+    ends = graph.splits["train"][:, [0, 2]].ravel().tolist()
+    assert batch.degrees.tolist() == [ends.count(each) for each in batch.candidates.tolist()]
 
 
 @pytest.mark.parametrize("non_answer", [0, 1, 250, 499])

@@ -146,7 +146,9 @@ def test_numbers_that_may_be_zero(name, value):
 
 
 @pytest.mark.parametrize("value", [-1, "7", None, True, math.nan])
-@pytest.mark.parametrize("name", ["normalisation", "smoothing", "size", "empty", "decay"])
+@pytest.mark.parametrize(
+    "name", ["normalisation", "smoothing", "popularity", "size", "empty", "decay"]
+)
 def test_weights_of_costs_may_be_zero(name, value):
     with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a number at least 0"):
         make_config({name: value})

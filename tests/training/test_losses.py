@@ -24,6 +24,7 @@ def batch_of(is_answer, positive=None, negatives=None, weights=None):
         0,
         [],
         torch.arange(num_candidates),
+        torch.arange(num_candidates) ** 2,  # edges of each
         is_answer,
         torch.tensor(positive or [0] * number),
         torch.tensor(negatives or [[0]] * number),
@@ -34,31 +35,26 @@ def batch_of(is_answer, positive=None, negatives=None, weights=None):
     )
 
 
-def slow_softmax(distances, scale, is_answer, offset, weight, times, smoothing=0.0):
+def slow_softmax(scores, is_answer, offset, weight, times, smoothing=0.0):
     """By the words: each answer against all non-answers, the mean over the answers; and the sum
     over all entities, `times` for each candidate that is no answer, against their number; and the
     mean of -ln of each non-answer's share among them."""
     costs = []
-    for row, marks in zip(distances, is_answer, strict=True):
+    for row, marks in zip(scores, is_answer, strict=True):
         of_answers = []
-        for distance, is_one in zip(row, marks, strict=True):
+        for score, is_one in zip(row, marks, strict=True):
             if is_one:
-                top = (-scale * distance).exp()
+                top = score.exp()
                 below = top
                 for other, other_is_one in zip(row, marks, strict=True):
                     if not other_is_one:
-                        below = below + (-scale * other).exp()
+                        below = below + other.exp()
                 of_answers.append(-(top / below).log())
-        scores = (offset - scale * row).exp()
-        pairs = zip(scores, marks, strict=True)
+        pairs = zip((offset + row).exp(), marks, strict=True)
         everything = sum(score * (1 if is_one else times) for score, is_one in pairs)
         normalisation = (everything / (sum(marks) or 0.1)).log() ** 2
         costs.append(sum(of_answers) / max(1, len(of_answers)) + weight * normalisation)
-        others = [
-            (-scale * distance).exp()
-            for distance, is_one in zip(row, marks, strict=True)
-            if not is_one
-        ]
+        others = [score.exp() for score, is_one in zip(row, marks, strict=True) if not is_one]
         if others and smoothing:
             logs = [-(other / sum(others)).log() for other in others]
             costs[-1] = costs[-1] + smoothing * sum(logs) / len(logs)
@@ -92,11 +88,16 @@ def softmax_cases(draw):
 
 
 @examples(150)
-@given(softmax_cases(), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.2]))
-def test_softmax_equals_the_loops(case, weight, smoothing):
+@given(
+    softmax_cases(),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([0.0, 0.4]),
+)
+def test_softmax_equals_the_loops(case, weight, smoothing, popularity):
     is_answer, rows, scale = case
     settings = {"scale": scale, "normalisation": weight, "smoothing": smoothing}
-    loss = SoftmaxLoss(small_config(**settings))
+    loss = SoftmaxLoss(small_config(**settings, popularity=popularity))
     nn.init.constant_(loss.offset, 0.7)
     distances = torch.tensor(rows, requires_grad=True)
     costs = loss(distances, batch_of(is_answer))
@@ -104,7 +105,9 @@ def test_softmax_equals_the_loops(case, weight, smoothing):
     exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
     log_scale = torch.tensor(scale, dtype=torch.float64).log().requires_grad_()
     offset = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    expected = slow_softmax(exact, log_scale.exp(), is_answer, offset, weight, 3, smoothing)
+    edges = torch.tensor([column**2 for column in range(len(rows[0]))])  # as in `batch_of`
+    scores = -log_scale.exp() * exact - popularity * (1 + edges.double()).log()
+    expected = slow_softmax(scores, is_answer, offset, weight, 3, smoothing)
     expected.sum().backward()
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(costs.double(), expected, **close)
@@ -284,9 +287,8 @@ def test_through_the_model(model_name, loss, candidates, graph):
                 marks = [[column in answers[int(position)] for column in range(to_all.shape[1])]]
                 times = graph.num_entities / to_all.shape[1]
                 weight = config.normalisation
-                total = (
-                    total + slow_softmax(to_all, log_scale.exp(), marks, offset, weight, times)[0]
-                )
+                scores = -log_scale.exp() * to_all
+                total = total + slow_softmax(scores, marks, offset, weight, times)[0]
             else:
                 part = batch_of(
                     [[False]],
