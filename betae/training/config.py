@@ -149,6 +149,7 @@ def default_config(graph: KnowledgeGraph) -> TrainConfig:
         model=BetaConfig(dim=64, hidden=128),
         batch_size=256,
         candidates=512,
+        near_misses=False,  # many are sampled anyway
         normalisation=0.02,  # few dimensions, small distances
         size=0.02,
         steps=1000,
