@@ -27,7 +27,7 @@ class TrainConfig:
     scale: float = 0.1  # softmax: where the learned factor on distances starts
     normalisation: float = 0.1  # softmax: weight of "scores say what is an answer"; 0: off
     smoothing: float = 0.0  # softmax: weight of "non-answers are alike"; 0: off
-    popularity: float = 0.0  # softmax: offset for entities with many edges; 0: off
+    popularity: float = 0.0  # softmax: how far to make up for entities with many edges; 0: off
     size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; 0: off
     empty: float = 0.0  # softmax: queries without answers added to a batch, as a share of it
     negatives: int = 128  # margin: entities sampled for each query
