@@ -11,7 +11,7 @@ WORKDIR /usr/src/betae
 COPY pyproject.toml README.md LICENSE ./
 COPY betae ./betae
 # hadolint ignore=DL3013  # it is no package by name
-RUN pip install --no-cache-dir '.[serve]'
+RUN pip install --no-cache-dir '.[index,serve]'
 
 RUN useradd --system --uid 10001 betae && install --directory --owner betae /srv/betae
 USER 10001

@@ -1,5 +1,6 @@
 # make demo   install into .venv and see it work
-# make test   install with the development tools and run the tests
+# make quick  run the tests that take less than about two seconds each (90 s in all)
+# make test   install with the development tools and run all tests (8 minutes)
 # make lint   what CI runs besides the tests
 # make reproduce DATASET=FB15k-237 MODEL=betae DATA=folder
 #             train a recipe and evaluate it beside the paper; stop it, and it goes on from there;
@@ -11,9 +12,12 @@ DATASET ?= FB15k-237
 MODEL ?= betae
 DATA ?= data
 
-.PHONY: demo test lint reproduce chromium
+.PHONY: demo quick test lint reproduce chromium
 demo: .venv/installed
 	@$(BIN)/betae demo
+
+quick: .venv/installed-dev
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test: .venv/installed-dev chromium
 	@$(BIN)/pytest -n 2 --dist worksteal

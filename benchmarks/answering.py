@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-import numpy as np
-
-from betae import Query, Run, answers, sample_queries
+from betae import Query, Run
 from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CompletedGraph
-from betae.answering.truth import SOURCES, evaluate
+from betae.answering.truth import SOURCES, truth_trees
 from betae.errors import UnsupportedQuery
+from betae.exact.answers import answers
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.structures import STRUCTURES, fill, structure_of
+from betae.queries.structures import STRUCTURES, fill
+from betae.querysets.sample import sample_queries
 
 
 def sampled(graph: KnowledgeGraph, number: int) -> dict[str, list[Query]]:
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
     run = Run.open(arguments.run, arguments.graph)
     start = time.perf_counter()
-    answerer = run.answerer(say=print)
+    answerer = run.answerer(notify=print)
     print(f"opening {time.perf_counter() - start:.2f} s")
     assert isinstance(answerer.ranker, ByCompletion)
     completed = answerer.ranker.completed
@@ -76,9 +76,7 @@ def main() -> None:
 
     def with_sources(number: int) -> Callable[[Query], object]:
         def ask(question: Query) -> object:
-            structure, symbols = structure_of(question)
-            symbols = np.array([symbols], dtype=np.int32)
-            return evaluate(answerer.ranker.completed, structure, symbols, number)
+            return list(truth_trees(answerer.ranker.completed, [question], number))
 
         return ask
 

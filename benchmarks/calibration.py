@@ -18,13 +18,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from betae import Run, sample_queries
-from betae.answering.calibration import calibration_error
+from betae import Run
+from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CompletedGraph
-from betae.answering.evaluation import distances_of
 from betae.exact.answers import answers_of_structure
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.structures import EPFO, NEGATION
+from betae.querysets.sample import sample_queries
 
 SHOWN = 10  # predictions of a question
 PAIRS = 2000  # (head, relation)
@@ -58,7 +58,7 @@ def judge_answers(
         known = answers_of_structure(completed.adjacency, block.structure, symbols)
         all_ = answers_of_structure(graph.adjacency("all"), block.structure, symbols)
         of_queries = []
-        for rows, distances in distances_of(completed, block):
+        for rows, distances in ByCompletion(graph, completed).score(block):
             for row, truth in zip(rows, -distances, strict=True):
                 of_queries.append(truth.sum(dtype=np.float64) / max(1, len(all_[row])))
                 truth[known[row]] = 0
@@ -67,6 +67,22 @@ def judge_answers(
                 true.append(np.isin(best, all_[row]))
         ratios[name] = float(np.median(of_queries))
     return (np.concatenate(said).astype(np.float64), np.concatenate(true)), ratios
+
+
+def calibration_error(
+    probabilities: NDArray[np.float64], is_answer: NDArray[np.bool_], bins: int = 10
+) -> tuple[float, list[tuple[float, float, int]]]:
+    """Return the expected calibration error, and (mean probability, share, count) of each bin."""
+    indices = np.minimum((probabilities * bins).astype(int), bins - 1)
+    rows = []
+    for i in range(bins):
+        chosen = indices == i
+        if chosen.any():
+            share = float(is_answer[chosen].mean())
+            rows.append((float(probabilities[chosen].mean()), share, int(chosen.sum())))
+    total = sum(count for _, _, count in rows)
+    error = sum(count * abs(p - share) for p, share, count in rows) / max(1, total)
+    return error, rows
 
 
 def show(axes: Axes, what: str, judged: Judged) -> None:

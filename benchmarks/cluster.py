@@ -20,8 +20,10 @@ import numpy as np
 import ray
 import torch
 
-from betae import Cluster, QuerySet, Run, open_queries
-from betae.answering.evaluation import evaluate_on
+from betae import Cluster, QuerySet, Run
+from betae.datasets.release import open_queries
+from betae.evaluation.evaluate import evaluate
+from betae.evaluation.results import Method
 from betae.parallel import num_threads
 
 
@@ -55,19 +57,20 @@ def cpu_seconds() -> float:
 
 
 def measure(
-    run: Run, queries: QuerySet, method: str, threads: int, cluster: Cluster | None
+    run: Run, queries: QuerySet, method: Method, threads: int, cluster: Cluster | None
 ) -> Measured:
     """Evaluate once."""
     torch.set_num_threads(threads)
-    load = run.model if method == "embedding" else partial(run.completed_graph, "train")
+    open_ranker = partial(run.ranker, method)
     seen: list[float] = []  # when ranking began, and when it went on
     cpu = cpu_seconds()
-    result = evaluate_on(
-        cluster,
-        load,
+    result = evaluate(
+        open_ranker(),
         run.graph,
         queries,
         empty_queries=0,
+        cluster=cluster,
+        open_ranker=open_ranker,
         progress=lambda *_: seen.append(time.perf_counter()),
     )
     cpu = cpu_seconds() - cpu

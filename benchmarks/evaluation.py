@@ -18,9 +18,9 @@ from memory import peak_memory
 from torch.distributions import Beta, kl_divergence
 
 from betae import BetaConfig, KnowledgeGraph, QuerySet
-from betae.datasets.release import read_release
-from betae.datasets.release_queries import read_release_queries
+from betae.datasets.release import read_release, read_release_queries
 from betae.evaluation.evaluate import evaluate
+from betae.evaluation.ranks import EmbeddingRanker
 from betae.models import BetaE
 from betae.models.execute import embed_queries
 
@@ -57,7 +57,7 @@ def main() -> None:
     queries = read_release_queries(graph, folder)
     torch.manual_seed(0)
     model = BetaE(graph.num_entities, graph.num_relations, BetaConfig())
-    result = evaluate(model, graph, queries)
+    result = evaluate(EmbeddingRanker(model), graph, queries)
     ours = len(queries) / result.seconds
     print(
         f"betae: {len(queries):,} queries, {graph.num_entities:,} entities in "

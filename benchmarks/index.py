@@ -18,8 +18,7 @@ from torch import nn
 
 from betae import Run
 from betae.models.base import QueryModel
-from betae.search.approximate import build_index
-from betae.search.measure import measure, typical_queries
+from betae.search import build_index, measure, typical_queries
 
 AT_ONCE = 50_000
 

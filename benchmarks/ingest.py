@@ -63,13 +63,14 @@ def python_loop(path: Path) -> int:
 
 
 def betae_read(path: Path) -> int:
-    from betae import read_triples
+    from betae.graph.triples import read_triples
 
     return len(read_triples(path).splits["train"])
 
 
 def betae_ingest(path: Path) -> int:
-    from betae import KnowledgeGraph, read_triples
+    from betae import KnowledgeGraph
+    from betae.graph.triples import read_triples
 
     graph = KnowledgeGraph.from_triples(read_triples(path))
     graph.save(path.parent / "graph", overwrite=True)
@@ -111,7 +112,7 @@ def bounded(parts: Path, memory: str, store: Path) -> str:
     """Ingest within a limit, told on one line: seconds, peak and fingerprint."""
     import resource
 
-    from betae.graph.engine import parse_memory
+    from betae.graph.outofcore import parse_memory
 
     limit = parse_memory(memory)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -125,7 +126,7 @@ def bounded(parts: Path, memory: str, store: Path) -> str:
 
     from betae import ingest
 
-    report = ingest(parts, out=store, memory=memory, say=say)
+    report = ingest(parts, out=store, memory=memory, notify=say)
     end = time.perf_counter()
     for (phase, begin), (_, then) in zip(phases, [*phases[1:], ("", end)], strict=True):
         print(f"{then - begin:10.1f} s  {phase}", file=sys.stderr)
@@ -133,7 +134,8 @@ def bounded(parts: Path, memory: str, store: Path) -> str:
 
 
 def in_memory(parts: Path, _: str, store: Path) -> str:
-    from betae import KnowledgeGraph, read_triples
+    from betae import KnowledgeGraph
+    from betae.graph.triples import read_triples
 
     start = time.perf_counter()
     triples = read_triples(parts)

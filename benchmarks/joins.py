@@ -15,7 +15,8 @@ from time import perf_counter
 import numpy as np
 import pyoxigraph as ox
 
-from betae import KnowledgeGraph, select
+from betae import KnowledgeGraph
+from betae.exact.select import select
 
 MOST = 2_000_000  # rows that pyoxigraph is asked for
 RELATIONS = {  # of FB15k-237

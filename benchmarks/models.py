@@ -14,10 +14,10 @@ from collections.abc import Callable
 import torch
 from torch.distributions import Beta, kl_divergence
 
-from betae.models import BetaE
+from betae.models import BetaConfig, BetaE
+from betae.models.base import inner_products
 from betae.models.divergence import entity_table
 from betae.models.execute import Group, embed_queries
-from betae.models.products import inner_products
 from betae.queries.ast import Entity, nodes
 from betae.queries.structures import STRUCTURES, TRAINING, is_placeholder
 
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
     torch.manual_seed(0)
-    model = BetaE(NUM_ENTITIES, NUM_RELATIONS)
+    model = BetaE(NUM_ENTITIES, NUM_RELATIONS, BetaConfig())
     with torch.no_grad():
         benchmark_scoring(model, repeat)
         benchmark_products(model, repeat)

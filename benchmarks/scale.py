@@ -74,17 +74,19 @@ def train_small(folder: Path, options: argparse.Namespace) -> dict:
 
 
 def _train(graph: Path, out: Path, options: argparse.Namespace) -> dict:
-    from betae import BetaConfig, KnowledgeGraph, TrainConfig, sample_queries
+    from betae import BetaConfig, KnowledgeGraph, TrainConfig
     from betae import train as train_model
+    from betae.querysets.sample import sample_queries
     from betae.training import loop
+    from betae.training.config import AdamConfig, ValidationConfig
 
     loop.REPORT_EVERY = max(1, options.steps // 10)
     config = TrainConfig(
         model=BetaConfig(dim=options.dim),
         structures=dict.fromkeys(STRUCTURES, 1.0),
         steps=options.steps,
-        warmup=options.steps // 10,
-        validate_every=options.steps,
+        optimizer=AdamConfig(warmup=options.steps // 10),
+        validation=ValidationConfig(every=options.steps),
         checkpoint_every=options.steps,
         table=options.table,
     )
@@ -101,7 +103,7 @@ def _train(graph: Path, out: Path, options: argparse.Namespace) -> dict:
     shutil.rmtree(out, ignore_errors=True)
     opened = KnowledgeGraph.open(graph)
     valid = sample_queries(opened, dict.fromkeys(STRUCTURES, 20), "valid")
-    train_model(opened, config, out, valid=valid, report=report)
+    train_model(opened, out, config, valid=valid, report=report)
     cpu = np.diff(seconds) / (config.batch_size * np.diff(steps))  # the first steps compile
     return {
         "queries a second": float(np.median(speeds)),
@@ -113,14 +115,15 @@ def index(folder: Path, options: argparse.Namespace) -> dict:  # noqa: ARG001
     """Build the index of the entities."""
     from betae import Run
 
-    built = Run.open(folder / "run").build_index(say=lambda text: print(text, file=sys.stderr))
+    built = Run.open(folder / "run").build_index(notify=lambda text: print(text, file=sys.stderr))
     size = (folder / "run" / "index" / "index.faiss").stat().st_size
     return {"recall": built.recall, "effort": built.effort, "GB": size / 1e9}
 
 
 def answer(folder: Path, options: argparse.Namespace) -> dict:
     """Answer sampled questions by the index."""
-    from betae import Run, sample_queries
+    from betae import Run
+    from betae.querysets.sample import sample_queries
 
     run = Run.open(folder / "run")
     graph = run.graph

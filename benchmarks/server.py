@@ -24,10 +24,11 @@ from statistics import median
 import numpy as np
 from serving import Server, started
 
-from betae import Run, sample_queries
+from betae import Run
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.names import unresolve
+from betae.queries.read import unresolve
 from betae.queries.structures import STRUCTURES, fill
+from betae.querysets.sample import sample_queries
 
 CLIENTS = (1, 8, 64)
 MIX = ("1p", "2p", "1p", "2i", "1p", "2in")

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from betae.server.app import bind, open_run_or_graph, run_server
 from betae.server.limits import Limits
-from betae.server.serve import bind, open_source, serve
 
 
 class Server:
@@ -58,13 +58,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--graph", type=Path)
-    parser.add_argument("--at-once", type=int, default=Limits.at_once)
+    parser.add_argument("--at-once", type=int, default=Limits.questions_per_batch)
     arguments = parser.parse_args()
     with bind("127.0.0.1", 0) as listening:
-        source = open_source(Path(arguments.source), arguments.graph)
+        source = open_run_or_graph(Path(arguments.source), arguments.graph)
         port = listening.getsockname()[1]
-        limits = Limits(at_once=arguments.at_once)
-        serve(source, listening, "localhost", limits=limits, ready=lambda: print(port, flush=True))
+        limits = Limits(questions_per_batch=arguments.at_once)
+        run_server(
+            source, listening, "localhost", limits=limits, ready=lambda: print(port, flush=True)
+        )
 
 
 if __name__ == "__main__":

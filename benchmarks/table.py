@@ -28,7 +28,7 @@ from safetensors.numpy import load_file
 from betae import BetaConfig, KnowledgeGraph
 from betae.graph.triples import Triples
 from betae.training import distributed, loop
-from betae.training.config import TrainConfig
+from betae.training.config import AdamConfig, TrainConfig
 from betae.training.folder import RunFolder
 
 STRUCTURES = {"1p": 1.0, "2p": 1.0, "2i": 1.0}
@@ -75,7 +75,7 @@ def work(graph: Path, out: Path, options: dict) -> None:
         model=BetaConfig(dim=options["dim"], hidden=64),
         structures=STRUCTURES,
         steps=options["steps"],
-        warmup=10,
+        optimizer=AdamConfig(warmup=10),
         checkpoint_every=options["steps"],
         table=options["table"],
         precision="float32",

@@ -31,9 +31,8 @@ from betae.models.base import Attention
 from betae.queries.ast import Entity, Not, Project, Query
 from betae.queries.structures import fill
 from betae.run import train
-from betae.training.batches import Batch, make_batch
-from betae.training.config import TrainConfig
-from betae.training.streams import open_streams
+from betae.training.batches import Batch, make_batch, open_streams
+from betae.training.config import SoftmaxConfig, TrainConfig, ValidationConfig
 
 NEGATIVES = 128
 
@@ -93,13 +92,12 @@ def measure_ours(graph: KnowledgeGraph, steps: int, candidates: int) -> tuple[fl
     lines = []
     config = TrainConfig(
         steps=steps,
-        candidates=candidates,
-        near_misses=False,  # only the candidates asked for
-        validation_queries=0,
+        loss=SoftmaxConfig(candidates, hard_negatives=False),  # only the candidates asked for
+        validation=ValidationConfig(queries=0),
         checkpoint_every=10**9,
     )
     with tempfile.TemporaryDirectory() as folder:
-        train(graph, config, Path(folder) / "run", report=lines.append)
+        train(graph, Path(folder) / "run", config, report=lines.append)
     line = next(line for line in reversed(lines) if "loss" in line)
     return line["queries_per_second"], line["share_waiting"]
 

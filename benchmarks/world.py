@@ -11,15 +11,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from betae import BetaConfig, BoxConfig, TrainConfig, VectorConfig, sample_queries, train, world
-from betae.evaluation.baseline import rank_by_frequency
-from betae.evaluation.ranks import summarise
+from betae import BetaConfig, GQEConfig, Query2BoxConfig, TrainConfig, train, world
+from betae.evaluation.ranks import rank_by_frequency, summarise
+from betae.querysets.sample import sample_queries
+from betae.training.config import SoftmaxConfig, ValidationConfig
 
 EPFO_MIX = dict.fromkeys(("1p", "2p", "3p", "2i", "3i"), 1.0)
 RECIPES = {
     "BetaE": {"model": BetaConfig(dim=64, hidden=128)},
-    "Query2Box": {"model": BoxConfig(dim=64), "structures": EPFO_MIX},
-    "GQE": {"model": VectorConfig(dim=128), "structures": EPFO_MIX},
+    "Query2Box": {"model": Query2BoxConfig(dim=64), "structures": EPFO_MIX},
+    "GQE": {"model": GQEConfig(dim=128), "structures": EPFO_MIX},
 }
 
 
@@ -32,12 +33,14 @@ def main() -> None:
     block = valid.blocks["1p"]
     baseline = summarise(rank_by_frequency(graph, block), block.hard.offsets).mrr
     print(f"{len(block)} validation queries; frequency: MRR {baseline:.1f} %")
-    common = {"batch_size": 256, "candidates": 512, "steps": steps, "validate_every": steps // 4}
+    loss, validation = SoftmaxConfig(candidates=512), ValidationConfig(every=steps // 4)
     for name, recipe in RECIPES.items():
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            config = TrainConfig(**common, **recipe)
-            run = train(graph, config, Path(folder) / "run", valid=valid)
+            config = TrainConfig(
+                loss=loss, batch_size=256, steps=steps, validation=validation, **recipe
+            )
+            run = train(graph, Path(folder) / "run", config, valid=valid)
         seconds = time.perf_counter() - start
         print(f"{name}: MRR {run.outcome.best_mrr:.1f} % after {seconds:.0f} s")
 

@@ -1,91 +1,50 @@
-from .answering.answerer import Answerer
-from .answering.results import Answer, Answers, Step
+from .answering.missing import MissingEdges
+from .answering.results import Answer, Answers
 from .cluster import Cluster
-from .datasets.bundled import world
-from .datasets.release import read_release
-from .datasets.release_queries import open_queries
-from .errors import (
-    AmbiguousName,
-    BetaeError,
-    ClusterError,
-    InvalidArgument,
-    ProcessLost,
-    QueryError,
-    QuerySyntaxError,
-    StoreError,
-    TrainingStopped,
-    TripleError,
-    UnknownEntity,
-    UnknownRelation,
-    UnresolvedName,
-    UnsupportedQuery,
-)
+from .datasets import read, world
+from .errors import BetaeError
 from .evaluation.report import write_report
 from .evaluation.results import Evaluation
-from .exact.answers import answers, answers_batch
-from .exact.select import Selection, select
+from .exact.select import Selection
 from .graph.graph import KnowledgeGraph
 from .graph.outofcore import ingest
-from .graph.triples import Triples, read_triples
-from .models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
-from .queries.ast import And, Entity, Not, Or, Project, Query
-from .queries.sparql import parse_sparql
-from .queries.syntax import parse
+from .models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig
+from .queries.ast import Entity, Query
 from .querysets.query_set import QuerySet
-from .querysets.sample import sample_queries
 from .run import Run, train
-from .training.config import TrainConfig, default_config, read_recipe
+from .training.config import (
+    AdamConfig,
+    MarginConfig,
+    SoftmaxConfig,
+    TrainConfig,
+    ValidationConfig,
+)
 
 __version__: str
 __all__ = [
-    "AmbiguousName",
-    "And",
+    "AdamConfig",
     "Answer",
-    "Answerer",
     "Answers",
     "BetaConfig",
     "BetaeError",
-    "BoxConfig",
     "Cluster",
-    "ClusterError",
     "ComplexConfig",
     "Entity",
     "Evaluation",
-    "InvalidArgument",
+    "GQEConfig",
     "KnowledgeGraph",
-    "Not",
-    "Or",
-    "ProcessLost",
-    "Project",
+    "MarginConfig",
+    "MissingEdges",
     "Query",
-    "QueryError",
+    "Query2BoxConfig",
     "QuerySet",
-    "QuerySyntaxError",
     "Run",
     "Selection",
-    "Step",
-    "StoreError",
+    "SoftmaxConfig",
     "TrainConfig",
-    "TrainingStopped",
-    "TripleError",
-    "Triples",
-    "UnknownEntity",
-    "UnknownRelation",
-    "UnresolvedName",
-    "UnsupportedQuery",
-    "VectorConfig",
-    "answers",
-    "answers_batch",
-    "default_config",
+    "ValidationConfig",
     "ingest",
-    "open_queries",
-    "parse",
-    "parse_sparql",
-    "read_recipe",
-    "read_release",
-    "read_triples",
-    "sample_queries",
-    "select",
+    "read",
     "train",
     "world",
     "write_report",

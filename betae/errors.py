@@ -1,19 +1,19 @@
-"""Every error that `betae` raises on purpose, in one tree.
+"""All errors that `betae` raises on purpose.
 
 BetaeError
 ├── InvalidArgument       a value out of range: names it and the range
 ├── TripleError           an input file of triples, labels or queries: names the file, the line
-├── StoreError            a folder of betae's that is missing, damaged, too new or in the way
+├── StoreError            a store that is missing, damaged or too new, or a folder in the way
 ├── QueryError
 │   ├── QuerySyntaxError  puts a caret under the column
-│   └── UnsupportedQuery  says which part cannot be done, and what to do instead
-├── ClusterError          a Ray cluster that cannot be joined, or a node of it that cannot work
-├── ProcessLost           another process of a torchrun has ended: says what to do
-├── TrainingStopped       training cannot continue: says at which step, and what is kept
-└── UnresolvedName        a name that does not lead to one thing in the graph
-    ├── UnknownEntity     offers the closest names
-    ├── UnknownRelation   offers the closest names
-    └── AmbiguousName     a label that several entities share: lists their ids
+│   └── UnsupportedQuery  names the unsupported part, and what to do instead
+├── ClusterError          a Ray cluster that cannot be joined, or a node that failed
+├── ProcessLost           another process of torchrun has ended
+├── TrainingStopped       training cannot continue: names the step and the checkpoint kept
+└── UnresolvedName        a name that does not identify one entity or relation
+    ├── UnknownEntity     suggests the closest names
+    ├── UnknownRelation   suggests the closest names
+    └── AmbiguousName     a label that several share: lists their names
 
 The command line prints the message without a traceback and exits with 2.
 """
@@ -27,11 +27,11 @@ class BetaeError(Exception):
     """Base of all errors that betae raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is, not by its constructor's arguments: it may have to cross to another process.
-        return _again, (type(self), self.args), self.__dict__
+        # Not by the constructor's arguments: errors cross to other processes.
+        return _rebuild, (type(self), self.args), self.__dict__
 
 
-def _again(kind: type[BetaeError], args: tuple[Any, ...]) -> BetaeError:
+def _rebuild(kind: type[BetaeError], args: tuple[Any, ...]) -> BetaeError:
     error = kind.__new__(kind)
     error.args = args
     return error
@@ -42,27 +42,27 @@ class InvalidArgument(BetaeError):
 
 
 class TripleError(BetaeError):
-    """An input file (triples, labels, queries) that cannot be read; `file`, `line` say where.
+    """An input file (triples, labels, queries) that cannot be read.
 
-    What has no lines, such as a Parquet file, has rows: `unit` is the word for them.
+    `unit` is "row" where there are no lines, as in Parquet files.
     """
 
     def __init__(self, message: str, file: Path | str, line: int | None = None, unit: str = "line"):
         self.file, self.line = Path(file), line
-        place = f"{file}" if line is None else f"{file}, {unit} {line}"
-        super().__init__(f"{place}: {message}")
+        where = f"{file}" if line is None else f"{file}, {unit} {line}"
+        super().__init__(f"{where}: {message}")
 
 
 class StoreError(BetaeError):
-    """A folder written by betae that cannot be opened, or one that cannot be written."""
+    """A store that cannot be opened, or a folder that cannot be written."""
 
 
 class QueryError(BetaeError):
-    """A question that cannot be asked as it stands."""
+    """A query that is invalid or unsupported."""
 
 
 class QuerySyntaxError(QueryError):
-    """A query text that cannot be read; `column` (from 1) says where."""
+    """A query text that cannot be parsed; `line` and `column` count from 1."""
 
     def __init__(self, message: str, text: str, position: int):
         before, after = text[:position], text[position:]
@@ -74,23 +74,23 @@ class QuerySyntaxError(QueryError):
 
 
 class UnsupportedQuery(QueryError):
-    """A query that is well written but that this form, model or graph cannot answer."""
+    """A valid query that this form, model or graph cannot answer."""
 
 
 class ClusterError(BetaeError):
-    """A Ray cluster that cannot be joined, or one of whose nodes cannot do its part."""
+    """A Ray cluster that cannot be joined, or a node that failed."""
 
 
 class ProcessLost(BetaeError):
-    """Another of the processes that torchrun started has ended."""
+    """Another process of torchrun has ended."""
 
 
 class TrainingStopped(BetaeError):
-    """Training that cannot continue; the last good checkpoint is kept."""
+    """Training cannot continue; the last good checkpoint is kept."""
 
 
 class UnresolvedName(BetaeError):
-    """A name that does not lead to exactly one entity or relation."""
+    """A name that does not identify exactly one entity or relation."""
 
 
 class _UnknownName(UnresolvedName):
@@ -109,15 +109,15 @@ class UnknownEntity(_UnknownName):
 
 
 class UnknownRelation(_UnknownName):
-    """No relation has this name."""
+    """No relation has this name or label."""
 
     kind = "relation"
 
 
 class AmbiguousName(UnresolvedName):
-    """Several entities share this label; use one of their ids."""
+    """Several entities or relations share this label; `ids` are their names."""
 
-    def __init__(self, label: str, ids: Sequence[str]):
+    def __init__(self, label: str, ids: Sequence[str], kind: str):
         self.label, self.ids = label, tuple(ids)
         shown = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
-        super().__init__(f"{label!r} is the label of {len(ids)} entities: {shown}. Use an id.")
+        super().__init__(f"{label!r} is the label of {len(ids)} {kind}: {shown}. Use an id.")

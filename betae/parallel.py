@@ -1,6 +1,6 @@
-"""Work shared among threads of one process, and among processes that torchrun started.
+"""Threads of one process, and processes started by torchrun.
 
-Importing this does not import torch: exact answers need threads, but not torch.
+Importing this does not import torch, which exact answers do not need.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from itertools import count, pairwise
-from threading import local
+from threading import current_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from betae.errors import ProcessLost
@@ -25,26 +25,25 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-ROWS_OF_A_THREAD = 64  # fewer are not worth a thread
-# How the backends name themselves, or a lost peer, in errors that have no class of their own.
-OF_A_BACKEND = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
+ROWS_PER_THREAD = 64  # at least
+POOL_NAME = "betae-pool"  # prefix of the names of its threads
+# Words in plain RuntimeErrors of torch's backends when a peer is lost.
+BACKEND_ERRORS = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
 
 
 # ---- threads ----------------------------------------------------------------------------------
 
 
 def num_threads() -> int:
-    """Return how many threads to use: the cores of this process, and no more than torch uses."""
-    if hasattr(os, "sched_getaffinity"):
-        number = len(os.sched_getaffinity(0))
-    else:
-        number = os.cpu_count() or 1
+    """Return the number of cores of this process, at most as many as torch uses."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     of_torch = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    return number if of_torch is None else min(number, of_torch())
+    return num_cores if of_torch is None else min(num_cores, of_torch())
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return `function(item)` of every item, in order.
+    """Return `function(item)` for every item, in order.
 
     The calling thread works too, so it never waits for a busy pool.
     """
@@ -53,83 +52,73 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     if num_helpers < 1:
         return [function(item) for item in items]
     results: dict[int, Result] = {}
-    numbers = iter(range(len(items)))  # the threads share it
+    indices = iter(range(len(items)))  # shared by the threads
 
     def work() -> None:
         try:
-            for number in numbers:
-                results[number] = function(items[number])
+            for i in indices:
+                results[i] = function(items[i])
         except BaseException:
-            deque(numbers, maxlen=0)  # use them up: nobody need begin another
+            deque(indices, maxlen=0)  # exhaust it, so that no thread starts another item
             raise
 
     helpers = [_pool(os.getpid()).submit(work) for _ in range(num_helpers)]
     try:
         work()
     finally:
-        begun = [helper for helper in helpers if not helper.cancel()]
-        wait(begun)
-    for helper in begun:
-        helper.result()  # raises what it raised
-    return [results[number] for number in range(len(items))]
+        started = [helper for helper in helpers if not helper.cancel()]
+        wait(started)
+    for helper in started:
+        helper.result()  # re-raises its exception
+    return [results[i] for i in range(len(items))]
 
 
-def map_ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], at_once: int | None = None
-) -> Iterator[Result]:
-    """Yield `function(item)` of every item, in order, while the next few are made ahead.
+def map_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield `function(item)` for every item, in order, computing the next `num_threads()` ahead.
 
-    `at_once` items [`num_threads()`] are made ahead while the caller uses one. There may be no end
-    of items.
+    `items` may be endless.
     """
-    at_once = at_once or num_threads()
-    if at_once == 1 or _is_in_pool():
+    ahead = num_threads()
+    if ahead == 1 or _is_in_pool():
         yield from map(function, items)
         return
-    ahead: deque[Future[Result]] = deque()
+    futures: deque[Future[Result]] = deque()
     try:
         for item in items:
-            ahead.append(_pool(os.getpid()).submit(function, item))
-            if len(ahead) > at_once:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+            futures.append(_pool(os.getpid()).submit(function, item))
+            if len(futures) > ahead:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     finally:
-        wait([future for future in ahead if not future.cancel()])
+        wait([future for future in futures if not future.cancel()])
 
 
 def in_threads(kernel: Callable[..., None], *arrays: NDArray[Any]) -> None:
-    """Run a kernel on blocks of rows of all arrays, which have the same length."""
+    """Run a kernel on blocks of rows of arrays of the same length."""
     num_rows = len(arrays[0])
-    num_blocks = max(1, min(num_threads(), num_rows // ROWS_OF_A_THREAD))
-    bounds = [num_rows * number // num_blocks for number in range(num_blocks + 1)]
+    num_blocks = max(1, min(num_threads(), num_rows // ROWS_PER_THREAD))
+    bounds = [num_rows * i // num_blocks for i in range(num_blocks + 1)]
     blocks = [slice(*pair) for pair in pairwise(bounds)]
     map_in_threads(lambda block: kernel(*(array[block] for array in arrays)), blocks)
 
 
-_thread = local()
-
-
 def _is_in_pool() -> bool:
-    """Tell whether this is a thread of the pool, which must not wait for others of the pool."""
-    return getattr(_thread, "is_in_pool", False)
+    """Tell whether this is a thread of the pool: waiting for the pool would deadlock."""
+    return current_thread().name.startswith(POOL_NAME)
 
 
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
-    """Return the pool of a process: threads do not survive a fork, so a child needs its own."""
-
-    def mark() -> None:
-        _thread.is_in_pool = True
-
-    return ThreadPoolExecutor(os.cpu_count(), "betae", mark)
+    """Return the thread pool; threads do not survive a fork, so each process has its own."""
+    return ThreadPoolExecutor(os.cpu_count(), POOL_NAME)
 
 
 # ---- processes --------------------------------------------------------------------------------
 
 
-def process_number() -> int:
-    """Return the number of this process; only number 0 writes and prints."""
+def process_index() -> int:
+    """Return the index of this process; only process 0 writes and prints."""
     import torch.distributed as dist
 
     return dist.get_rank() if dist.is_initialized() else 0
@@ -147,27 +136,27 @@ def is_one_of_several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-_groups = count()  # that this process has joined
+_groups = count()  # joined by this process so far
 
 
 @cache
-def _meeting_point() -> tuple[Any, int, int]:
-    """Return the store by which processes meet, the number of this one, and how many they are.
+def _rendezvous() -> tuple[Any, int, int]:
+    """Return the rendezvous store, the index of this process, and the number of processes.
 
-    One for as long as the process lives. Process 0 may be its server: if each group had one of its
-    own, a process could come to that of the last group just before it is closed, and be left alone.
+    One store for the life of the process. Process 0 may serve it: with a store for each group, a
+    process could connect to the last group's just before it closes, and wait forever.
     """
     from torch.distributed.rendezvous import rendezvous
 
-    store, number, size = next(rendezvous("env://"))
-    return store, number, size
+    store, index, size = next(rendezvous("env://"))
+    return store, index, size
 
 
 @contextmanager
 def joined(advice: str) -> Iterator[None]:
-    """Join the processes that torchrun started, if it did, and leave them at the end.
+    """Join the process group of torchrun, if there is one, and leave it at the end.
 
-    Within another `joined` it does nothing. `advice` says what to do when one of them dies.
+    Nested uses do nothing. `advice` ends the error that is raised when another process dies.
     """
     import torch
     import torch.distributed as dist
@@ -178,17 +167,19 @@ def joined(advice: str) -> Iterator[None]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    # Each group has keys of its own: in those of an earlier one, a process that comes first would
-    # find the addresses of the others as they were then, and wait for them forever.
-    store, number, size = _meeting_point()
+    # Keys are prefixed by group: the first process would otherwise find the addresses of an earlier
+    # group, and wait for them forever.
+    store, index, size = _rendezvous()
     store = PrefixStore(f"betae/{next(_groups)}", store)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=number, world_size=size)
+    dist.init_process_group(backend, store=store, rank=index, world_size=size)
     try:
         yield
-        dist.barrier()  # leave together: the first one writes longer than the others
+        dist.barrier()  # leave together: process 0 writes longer than the others
     except RuntimeError as error:
-        if not _is_of_connection(error):
+        text = str(error).lower()
+        is_named = type(error) is RuntimeError and any(name in text for name in BACKEND_ERRORS)
+        if not (is_named or isinstance(error, dist.DistError)):
             raise
         raise ProcessLost(
             f"Another process of this run has ended ({str(error).splitlines()[0]}). {advice}"
@@ -197,28 +188,11 @@ def joined(advice: str) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def _is_of_connection(error: RuntimeError) -> bool:
-    """Tell an error of torch.distributed from any other, which is this process's own."""
-    import torch.distributed as dist
-
-    text = str(error).lower()
-    is_named = type(error) is RuntimeError and any(name in text for name in OF_A_BACKEND)
-    return isinstance(error, dist.DistError) or is_named
-
-
 def _device() -> str:
-    """Return where tensors must be for this group of processes."""
+    """Return the device of tensors exchanged by this process group."""
     import torch.distributed as dist
 
     return "cuda" if dist.get_backend() == "nccl" else "cpu"
-
-
-def wait_for_all() -> None:
-    """Wait until every process is here."""
-    import torch.distributed as dist
-
-    if num_processes() > 1:
-        dist.barrier()
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
@@ -232,7 +206,7 @@ def sum_over_processes(values: Tensor) -> Tensor:
 
 
 def from_all(value: Item) -> list[Item]:
-    """Return the values of all processes, in order; they can be pickled."""
+    """Gather a picklable value from all processes, in order."""
     import torch.distributed as dist
 
     if num_processes() == 1:
@@ -243,7 +217,7 @@ def from_all(value: Item) -> list[Item]:
 
 
 def same_everywhere(value: float) -> float:
-    """Return process 0's value, for what all processes must decide alike."""
+    """Broadcast process 0's value, for decisions that all processes must share."""
     import torch
     import torch.distributed as dist
 

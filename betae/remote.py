@@ -1,7 +1,7 @@
-"""Folders in an object store, or at any other fsspec address, copied once to each machine.
+"""Folders in an object store, or at any other fsspec address, cached on each machine.
 
 A copy is kept under `$XDG_CACHE_HOME/betae` (`~/.cache/betae`), named by the address and the
-versions of its files: once they have changed, they are copied again. Only evaluations are written
+versions of its files, so files that have changed are copied again. Only evaluations are written
 back.
 """
 
@@ -9,36 +9,38 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from betae.checks import needing
 from betae.errors import InvalidArgument, StoreError
 from betae.storage import explaining_disk_errors, writing_folder
 
-NOT_COPIED = ("evaluations/", "tensorboard/")  # of a run: nothing reads them on the way
-# What tells two versions of a file apart, as the file systems of fsspec call it.
-VERSIONS = ("ETag", "etag", "generation", "LastModified", "mtime", "created")
+NOT_COPIED = ("evaluations/", "tensorboard/")  # parts of a run that are only written
+# Facts that change with a file's content, as fsspec's file systems name them.
+VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "mtime", "created")
 
-_copies: dict[Path, str] = {}  # the copies that this process uses, and their addresses
+_copies: dict[Path, str] = {}  # copy -> address, for those used by this process
 
 
-def is_address(place: Path | str) -> bool:
+def is_address(location: Path | str) -> bool:
     """Tell an address such as `s3://bucket/run` from a path."""
-    return "://" in str(place)
+    return "://" in str(location)
 
 
-def local_folder(place: Path | str) -> Path:
+def local_folder(location: Path | str) -> Path:
     """Return a folder on this machine: the path as it is, or the copy of an address."""
-    if not is_address(place):
-        return Path(place)
-    address = str(place).rstrip("/")
-    system, root = _open(address)
+    if not is_address(location):
+        return Path(location)
+    address = str(location).rstrip("/")
+    system, root = open_address(address)
+    root = root.rstrip("/")
     try:
         files = {
-            name.removeprefix(root.rstrip("/") + "/"): facts
-            for name, facts in system.find(root, detail=True).items()
+            name.removeprefix(f"{root}/"): facts
+            for name, facts in sorted(system.find(root, detail=True).items())
         }
     except Exception as error:  # each file system has errors of its own
         raise StoreError(f"{address} cannot be read: {_first_line(error)}.") from error
@@ -46,16 +48,23 @@ def local_folder(place: Path | str) -> Path:
     if not files:
         raise StoreError(f"There is nothing at {address}.")
     if outside := [name for name in files if ".." in Path(name).parts]:
-        raise StoreError(f"{address} has a file that lies outside of it: {outside[0]}.")
-    version = hashlib.sha256(repr((address, _state(files))).encode()).hexdigest()[:32]
-    target = _cache() / version / (address.rpartition("/")[2] or "copy")  # a run is known by it
-    _copy_once(system, root, sorted(files), target, address)
+        raise StoreError(f"{address} lists a file outside of it: {outside[0]}.")
+    state = [
+        (name, str(facts.get("size")), *(str(facts[key]) for key in VERSION_KEYS if key in facts))
+        for name, facts in files.items()
+    ]
+    version = hashlib.sha256(repr((address, state)).encode()).hexdigest()[:32]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "betae"
+    target = cache / version / (address.rpartition("/")[2] or "copy")  # the run's name
+    with explaining_disk_errors(target), _locked(target.with_suffix(".lock")):
+        if not target.is_dir():  # another process of this machine may have copied it
+            _copy(system, root, files, target, address)
     _copies[target.resolve()] = address
     return target
 
 
 def address_of(folder: Path) -> str:
-    """Return where other machines find a folder: the address it was copied from, or its path."""
+    """Return the address that a folder was copied from, or its path."""
     path = folder.resolve()
     for copy, address in _copies.items():
         if path.is_relative_to(copy):
@@ -64,67 +73,45 @@ def address_of(folder: Path) -> str:
 
 
 def write_back(file: Path) -> None:
-    """Write a file of a copy to its address; any other file is in its place already."""
+    """Upload a file of a copy to its address; do nothing for other files."""
     address = address_of(file)
     if not is_address(address):
         return
-    system, place = _open(address)
+    system, path = open_address(address)
     try:
-        system.makedirs(place.rpartition("/")[0], exist_ok=True)
-        system.pipe_file(place, file.read_bytes())
+        system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        system.pipe_file(path, file.read_bytes())
     except Exception as error:
         raise StoreError(f"{address} cannot be written: {_first_line(error)}.") from error
 
 
-def _open(address: str) -> tuple[Any, str]:
+def open_address(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it."""
-    try:
+    with needing("fsspec", "ingest"):
         import fsspec
-    except ImportError as error:
-        raise InvalidArgument(
-            f"{address} needs fsspec, and the package of its file system, such as s3fs: "
-            "pip install 'betae[ray]' s3fs"
-        ) from error
     try:
         system, root = fsspec.core.url_to_fs(address, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError) as error:  # the package of the file system may be missing
         raise InvalidArgument(f"{address} cannot be opened: {_first_line(error)}.") from error
     return system, root
 
 
-def _state(files: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return what changes when the files do."""
-    return [
-        (name, str(facts.get("size")), *(str(facts[key]) for key in VERSIONS if key in facts))
-        for name, facts in sorted(files.items())
-    ]
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "betae"
-
-
-def _copy_once(system: Any, root: str, names: list[str], target: Path, address: str) -> None:
-    """Copy the files once; other processes of this machine wait for the one that does."""
-    with explaining_disk_errors(target), _locked(target.with_suffix(".lock")):
-        if target.is_dir():
-            return
-        with writing_folder(target) as partial:
-            for name in names:
-                place = partial / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    system.get_file(f"{root.rstrip('/')}/{name}", str(place))
-                except Exception as error:
-                    raise StoreError(
-                        f"{address}/{name} cannot be copied: {_first_line(error)}."
-                    ) from error
+def _copy(system: Any, root: str, names: Iterable[str], target: Path, address: str) -> None:
+    with writing_folder(target) as partial:
+        for name in names:
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                system.get_file(f"{root}/{name}", str(path))
+            except Exception as error:
+                raise StoreError(
+                    f"{address}/{name} cannot be copied: {_first_line(error)}."
+                ) from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep out the other processes of this machine, where there is flock (not on Windows)."""
+    """Lock a file against other processes of this machine (not on Windows, without flock)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         with suppress(ImportError):

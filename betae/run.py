@@ -1,10 +1,11 @@
-"""Run: a trained model with its folder, and everything that can be done with it.
+"""Run: a trained model in its folder, and everything that can be done with it.
 
-run = train(graph, TrainConfig(model=BetaConfig(dim=64)), "run")
-run.answerer().answer("?X . capital(France, ?X)")
+run = train(graph, "run")
+run.answer("?X . capital(France, ?X)", explain=True)
+run.complete(relation="capital", above=0.3)
 
 run = Run.open("run")
-run.evaluate("test-queries")
+run.evaluate(graph.sample("1p", "2in", split="test"))
 """
 
 from __future__ import annotations
@@ -16,23 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from betae import parallel
-from betae.answering.answerer import Answerer
+from betae.answering.answerer import Answerer, open_answerer, open_completed_graph
 from betae.answering.by_completion import ByCompletion
-from betae.answering.by_embedding import ByEmbedding
-from betae.answering.by_index import IndexSearch
-from betae.answering.by_parts import ByParts
-from betae.answering.complete import missing_edges
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
-from betae.answering.edges import EdgeProbabilities, EdgeWeights, log_odds_of_missing
-from betae.answering.evaluation import evaluate_on
-from betae.answering.fitted import fitted_calibration, fitted_edges
-from betae.answering.part import LargeGraph
-from betae.answering.results import Method
+from betae.answering.missing import MissingEdges, complete
+from betae.answering.results import Answers, Status
 from betae.checks import check_choice
 from betae.cluster import Cluster
+from betae.evaluation.evaluate import evaluate
+from betae.evaluation.ranks import EmbeddingRanker, Ranker
 from betae.evaluation.results import (
     Evaluation,
-    KeptEvaluation,
+    Method,
     evaluation_file,
     read_evaluations,
     save_evaluation,
@@ -40,20 +36,26 @@ from betae.evaluation.results import (
 from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.plan import UnionForm
+from betae.models.execute import UnionForm
 from betae.models.store import load_model
+from betae.queries.ast import Query
 from betae.querysets.query_set import QuerySet
 from betae.remote import address_of, local_folder, write_back
-from betae.search.approximate import KINDS, Index, Kind, build_index
-from betae.search.export import export_vectors
-from betae.search.measure import Speed, measure_all, typical_queries
-from betae.storage import check_place
-from betae.training.config import TrainConfig
+from betae.search import (
+    INDEX_KINDS,
+    Index,
+    IndexKind,
+    Speed,
+    build_index,
+    export_vectors,
+    measure_all,
+    typical_queries,
+)
+from betae.storage import check_parent
+from betae.training.config import TrainConfig, default_config
 from betae.training.folder import RunFolder
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -61,7 +63,7 @@ EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
 
 
 class Run:
-    """A run that has a model: open one with `Run.open`, or make one with `train`."""
+    """A trained run: open one with `Run.open`, or make one with `train`."""
 
     def __init__(
         self,
@@ -73,16 +75,17 @@ class Run:
         self.outcome = outcome  # how training ended; None for a run that was opened
         self._parts = RunFolder(folder)
         self._moved_graph = graph
+        self._answerers: dict[tuple[Edges, Method], Answerer] = {}
 
     @classmethod
     def open(cls, folder: Path | str, graph: Path | str | None = None) -> Run:
-        """Open a run, from a folder or address; `graph` is that of its graph, if that has moved."""
+        """Open a run from a folder or address; `graph` says where its graph is if it has moved."""
         run = cls(local_folder(folder), None if graph is None else local_folder(graph))
         run._parts.best_model()  # raises if there is none
         return run
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the places of its folders, for processes that open it there."""
+        """Pickle by address, for processes that open the run there."""
         graph = self._moved_graph and address_of(Path(self._moved_graph))
         return Run.open, (address_of(self.folder), graph)
 
@@ -93,17 +96,17 @@ class Run:
 
     @cached_property
     def config(self) -> TrainConfig:
-        """The config that it was trained with."""
+        """The settings of its training."""
         return self._parts.read_config()
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
-        """The graph that it was trained on, with edges that were appended since; opened once."""
+        """The graph of its training, with edges appended since; opened once."""
         return self._parts.open_graph(self._moved_graph, may_have_grown=True)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """What training has reported so far: a dictionary for every report and validation."""
+        """The lines of metrics.jsonl: one for every report and validation."""
         return self._parts.read_metrics()
 
     @property
@@ -112,7 +115,7 @@ class Run:
         return self._parts.best_model()
 
     def model(self) -> QueryModel:
-        """Load the best model, ready to score queries; each call loads it anew."""
+        """Load the best model; each call loads it anew."""
         return load_model(self.model_folder)
 
     @property
@@ -129,53 +132,97 @@ class Run:
         queries: QuerySet | Path | str,
         name: str | None = None,
         *,
-        method: Method = "embedding",
+        method: Method = "completed",
         split: str = "test",
         empty_queries: int = 1000,
         cluster: Cluster | None = None,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> Evaluation:
-        """Evaluate the model on a query set, and keep the result under a name.
+        """Evaluate the run on a query set: MRR, Hits@k, uncertainty. The result is kept in the run.
 
-        `queries` may be a folder, with a query set or with a release's pickles, of which `split` is
-        read; the result is named after it unless a name is given. By `method` entities are ranked
-        by their distance from the embedded query, as in the paper, or by the truth of the query
-        over the completed graph, in which training edges alone count as known. `empty_queries` of
-        each kind are sampled to test whether queries without answers are recognised. On a
-        `cluster`, its workers do the ranking. `progress` is told what is being done, how much, and
-        of how much.
+        Args:
+            queries: a query set, or a folder with one or with a release's pickles.
+            name: of the result; by default that of the folder, or the split.
+            method: "completed" ranks entities by the truth of the query over the completed graph,
+                in which training edges alone are known; "embedding" by their distance from the
+                embedded query, as the paper does. Without validation edges nothing tells how
+                probable an edge is: the method is then "embedding".
+            split: which queries of a release to read.
+            empty_queries: by embedding, unanswerable queries per structure, for ROC-AUC.
+            cluster: Ray workers that do the ranking.
+            progress: called with (what, done, total).
         """
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
+        if not len(graph.splits["valid"]):
+            method = "embedding"
         if not isinstance(queries, QuerySet):
-            from betae.datasets.release_queries import open_queries
+            from betae.datasets.release import open_queries
 
             folder, queries = Path(queries), open_queries(graph, queries, split)
             name = name or folder.resolve().name + ("" if queries.split == "test" else "-valid")
         name = (name or queries.split) + ("" if method == "embedding" else "-completed")
-        check_place(evaluation_file(self.folder, name))
+        check_parent(evaluation_file(self.folder, name))
         with parallel.joined("Evaluate again."):
             cached = CACHE_BYTES if cluster else EVALUATION_CACHE  # of each worker
-            completed = partial(self.completed_graph, "train", cache_bytes=cached)
-            evaluation = evaluate_on(
-                cluster,
-                self.model if method == "embedding" else completed,
+            open_ranker = partial(self.ranker, method, cache_bytes=cached)
+            evaluation = evaluate(
+                open_ranker(),
                 graph,
                 queries,
                 empty_queries=empty_queries,
+                cluster=cluster,
+                open_ranker=open_ranker,
                 progress=progress,
             )
-            if parallel.process_number() == 0:
-                save_evaluation(evaluation, self.folder, name)
-                write_back(evaluation_file(self.folder, name))
+            evaluation = replace(evaluation, run=self.folder.resolve().name, name=name)
+            if parallel.process_index() == 0:
+                write_back(save_evaluation(evaluation, self.folder))
         return evaluation
 
+    def ranker(self, method: Method, *, cache_bytes: int = CACHE_BYTES) -> Ranker:
+        """Load the ranker of an evaluation, for which training edges alone are known."""
+        if method == "embedding":
+            return EmbeddingRanker(self.model())
+        completed = self.completed_graph("train", cache_bytes=cache_bytes)
+        return ByCompletion(self.graph, completed)
+
     @property
-    def evaluations(self) -> list[KeptEvaluation]:
+    def evaluations(self) -> list[Evaluation]:
         """The evaluations kept so far."""
         return read_evaluations(self.folder)
 
     # ---- questions ----------------------------------------------------------------------------
+
+    def answer(
+        self,
+        question: str | Query | tuple[Any, ...],
+        k: int | None = None,
+        *,
+        edges: Edges = "all",
+        method: Method = "completed",
+        status: Status | None = None,
+        threshold: float = 0.0,
+        explain: bool = False,
+    ) -> Answers:
+        """Answer a question: ranked entities, known or predicted, with probabilities.
+
+        Args:
+            question: logic text, a SPARQL SELECT, a tree, or a release's tuples.
+            k: number of answers; by default SPARQL's LIMIT, or 10.
+            edges: the edges that count as known facts.
+            method: "completed" evaluates the question over the completed graph; "embedding" ranks
+                entities by their distance from the embedded question, as the paper does.
+            status: keep only "known", "assumed" or "predicted" answers.
+            threshold: keep only answers at least this probable.
+            explain: add the best derivation of each answer.
+
+        The first call fits probabilities on validation edges, and loads the models.
+        """
+        if (edges, method) not in self._answerers:
+            self._answerers[edges, method] = self.answerer(edges, method=method)
+        answerer = self._answerers[edges, method]
+        return answerer.answer(question, k, status=status, threshold=threshold, explain=explain)
 
     def answerer(
         self,
@@ -185,62 +232,44 @@ class Run:
         use_index: bool = False,
         union: UnionForm = "DNF",
         cache_bytes: int = CACHE_BYTES,
-        say: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> Answerer:
-        """Load the run to answer questions; the first time, fit the probabilities.
+        """Load the models to answer many questions with one set of options: see `answer`.
 
-        `edges` says which edges of the graph count as known facts. By `method` answers come from
-        the completed graph, of which `cache_bytes` are kept, or are ranked by their distance from
-        the embedded question: then `union` is the form of its unions. With `use_index` the entities
-        to rank are those that the indexes of `build_index` find. Without validation edges nothing
-        can be fitted: answers are ranked by embedding, without. `say` is told what takes long.
+        Args:
+            use_index: rank only entities that the indexes of `build_index` find.
+            union: by embedding, how unions are computed: disjunctive normal form or De Morgan.
+            cache_bytes: for rows of the completed graph.
+            notify: called with a line of text before slow steps.
+
+        Without validation edges nothing can be fitted: answers are then ranked by embedding, and
+        have no probabilities.
         """
         check_choice("edges", edges, EDGES)
         check_choice("method", method, METHODS)
         check_choice("union", union, get_args(UnionForm))
-        if method == "completed" and len(self.graph.splits["valid"]):
-            if use_index:
-                models, indexes, weights, log_odds = self._predictors(edges, say, use_index)
-                large = LargeGraph(self.graph, models, weights, log_odds, edges)
-                return Answerer(self.graph, ByParts(large, indexes), edges)
-            completed = self.completed_graph(edges, cache_bytes=cache_bytes, say=say)
-            return Answerer(self.graph, ByCompletion(self.graph, completed), edges)
-        # Looked up once: a training that still goes on may write a better model meanwhile.
-        folder = self.model_folder
-        index = Index.open(self._parts.index, folder.name) if use_index else None
-        model, path = load_model(folder, check_rows=not use_index), self._parts.calibration
-        search = IndexSearch(model, index) if index else None
-        calibration = fitted_calibration(path, folder.name, model, self.graph, search, say)
-        ranker = ByEmbedding(self.graph, model, calibration, search, union)
-        return Answerer(self.graph, ranker, edges)
+        return open_answerer(
+            self._parts,
+            self.graph,
+            edges,
+            method=method,
+            use_index=use_index,
+            union=union,
+            cache_bytes=cache_bytes,
+            notify=notify,
+        )
 
     def completed_graph(
         self,
         edges: Edges = "all",
         *,
         cache_bytes: int = CACHE_BYTES,
-        say: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> CompletedGraph:
-        """Return the graph with a probability for every edge that is not among the known ones."""
-        models, _, weights, log_odds = self._predictors(edges, say)
-        probabilities = EdgeProbabilities(models, weights, log_odds)
-        return CompletedGraph(self.graph, probabilities, edges, cache_bytes)
+        """Return the graph with a probability for every edge that is not known."""
+        return open_completed_graph(self._parts, self.graph, edges, cache_bytes, notify)
 
-    def _predictors(
-        self, edges: Edges, say: Callable[[str], None], use_index: bool = False
-    ) -> tuple[list[QueryModel], list[Index], EdgeWeights, float]:
-        """Return the models that predict edges, their indexes, and what was fitted for them."""
-        # Looked up once: a training that still goes on may write a better model meanwhile.
-        runs = [run for run in (self, self.predictor) if run is not None]
-        folders = [run.model_folder for run in runs]
-        places = zip(runs, folders, strict=True) if use_index else ()
-        indexes = [Index.open(run._parts.index, folder.name) for run, folder in places]
-        models = [load_model(folder, check_rows=not use_index) for folder in folders]
-        name = "+".join(folder.name for folder in folders)
-        weights = fitted_edges(self._parts.edges, name, models, self.graph, say, use_index)
-        return models, indexes, weights, log_odds_of_missing(self.graph, edges)
-
-    def missing_edges(
+    def complete(
         self,
         *,
         relation: str | None = None,
@@ -249,10 +278,15 @@ class Run:
         edges: Edges = "all",
         cluster: Cluster | None = None,
         progress: Callable[[int, int], None] = lambda *_: None,
-    ) -> pl.DataFrame:
-        """Return the most probable edges that the graph lacks: see `betae.answering.complete`."""
+    ) -> MissingEdges:
+        """Return the missing edges of the graph that are more probable than `above`.
+
+        Those of one `relation` or `entity` only, if given; `edges` count as known.
+        """
         load = partial(self.completed_graph, edges)
-        search = partial(missing_edges, self.graph, load(), cluster=cluster, load=load)
+        search = partial(
+            complete, self.graph, load(), cluster=cluster, load=load if cluster else None
+        )
         return search(relation=relation, entity=entity, above=above, progress=progress)
 
     @property
@@ -261,25 +295,25 @@ class Run:
         return Index.open(self._parts.index, self.model_folder.name)
 
     def build_index(
-        self, kind: Kind | None = None, say: Callable[[str], None] = lambda _: None
+        self, kind: IndexKind | None = None, notify: Callable[[str], None] = lambda _: None
     ) -> Index:
         """Build an approximate index of the entities and keep it with the run.
 
         If there is a link predictor, it gets one too, of this kind if it can.
         """
-        check_place(self._parts.index)
+        check_parent(self._parts.index)
         folder = self.model_folder
         model = load_model(folder)
         queries = typical_queries(model, self.graph)
-        index = build_index(model, queries, folder.name, kind, say)
+        index = build_index(model, queries, folder.name, kind, notify)
         index.save(self._parts.index)
         if beside := self.predictor:
-            beside.build_index(kind if kind in KINDS[beside.model().metric] else None, say)
+            beside.build_index(kind if kind in INDEX_KINDS[beside.model().metric] else None, notify)
         return index
 
-    def bench_indexes(self, say: Callable[[str], None] = lambda _: None) -> list[Speed]:
+    def bench_indexes(self, notify: Callable[[str], None] = lambda _: None) -> list[Speed]:
         """Measure exact search and every kind of index for the model: speed and recall@10."""
-        return measure_all(self.model(), self.graph, self.model_folder.name, say)
+        return measure_all(self.model(), self.graph, self.model_folder.name, notify)
 
     def export_vectors(self, file: Path | str) -> tuple[QueryModel, int]:
         """Write the search vectors of all entities; return the model and the vectors' width."""
@@ -289,8 +323,8 @@ class Run:
 
 def train(
     graph: KnowledgeGraph,
-    config: TrainConfig,
     folder: Path | str,
+    config: TrainConfig | None = None,
     *,
     queries: QuerySet | None = None,
     valid: QuerySet | None = None,
@@ -301,26 +335,31 @@ def train(
 ) -> Run:
     """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
 
-    Training queries come from `queries`, else they are sampled on the fly; validation queries from
-    `valid`, else they are sampled from the validation edges. A link predictor that the config asks
-    for is trained after the model, from the edges themselves, into the folder's `predictor`; not if
-    there are no validation edges, which its scores would need to become probabilities.
-    `minutes` limits the time (over all sessions of a run that is resumed), half of it for each of
-    the two; the learning rate then falls with the time, not the steps. `report` is told every line
-    of the metrics.
+    Args:
+        config: settings; by default those of `from_run`, or chosen by the size of the graph.
+        queries: training queries; by default sampled on the fly.
+        valid: validation queries; by default sampled from the validation edges.
+        minutes: time limit over all sessions, half of it for the link predictor if there is one;
+            the learning rate then falls with time instead of steps.
+        resume: continue the run in `folder` from its last checkpoint.
+        from_run: a run on this graph before edges were added: start from its weights; new entities
+            and relations start from those of their neighbours.
+        report: called with every line of the metrics.
 
-    `from_run` is a run on this graph before edges were added to it: model and predictor begin with
-    its weights, and what is new to the graph with those of its neighbours.
+    A link predictor, if the config has one, is trained after the model, into `folder/predictor`. It
+    is skipped without validation edges; calibration needs them.
     """
     from betae.training.loop import INTERRUPTED, fit  # a question needs neither
     from betae.training.warm_start import earlier_runs
 
     parts = RunFolder(folder)
+    before = from_run.folder if isinstance(from_run, Run) else from_run
+    if config is None:
+        config = _choose_config(graph, parts if resume else None, before)
     beside = config.predictor if len(graph.splits["valid"]) else None
     earlier = earlier_predictor = None
-    if from_run is not None:
-        place = from_run.folder if isinstance(from_run, Run) else from_run
-        earlier, earlier_predictor = earlier_runs(place, config, beside, graph)
+    if before is not None:
+        earlier, earlier_predictor = earlier_runs(before, config, beside, graph)
     if minutes is not None and beside:
         minutes /= 2
     outcome = fit(
@@ -347,3 +386,12 @@ def train(
         why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
         outcome = replace(outcome, why=why, predictor=of_predictor)
     return Run(folder, outcome=outcome)
+
+
+def _choose_config(
+    graph: KnowledgeGraph, resumed: RunFolder | None, before: Path | str | None
+) -> TrainConfig:
+    """Return the settings of the run to resume, of the run to start from, or by size."""
+    if resumed is not None and resumed.path.is_dir() and any(resumed.path.iterdir()):
+        return resumed.read_config()
+    return default_config(graph) if before is None else RunFolder(before).read_config()

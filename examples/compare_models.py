@@ -6,34 +6,29 @@ python examples/compare_models.py
 import tempfile
 from pathlib import Path
 
-from betae import (
-    BetaConfig,
-    BoxConfig,
-    TrainConfig,
-    VectorConfig,
-    sample_queries,
-    train,
-    world,
-    write_report,
-)
+import betae
 
-MODELS = {"BetaE": BetaConfig(dim=32), "Query2Box": BoxConfig(dim=32), "GQE": VectorConfig(dim=32)}
+MODELS = {
+    "BetaE": betae.BetaConfig(dim=32),
+    "Query2Box": betae.Query2BoxConfig(dim=32),
+    "GQE": betae.GQEConfig(dim=32),
+}
 
 with tempfile.TemporaryDirectory() as folder:
-    graph = world()
-    queries = sample_queries(graph, {"1p": 100, "2p": 100, "2i": 100, "2u": 100}, "test")
+    graph = betae.world()
+    queries = graph.sample("1p", "2p", "2i", "2u", split="test", count=100)
     runs = []
     for name, model in MODELS.items():
-        config = TrainConfig(
+        config = betae.TrainConfig(
             model=model,
+            loss=betae.SoftmaxConfig(candidates=512),
             batch_size=256,
-            candidates=512,
-            learning_rate=4e-3,
             steps=150,
-            validation_queries=50,
+            optimizer=betae.AdamConfig(learning_rate=4e-3),
+            validation=betae.ValidationConfig(queries=50),
         )
-        runs.append(train(graph, config, Path(folder) / name))
-        results = runs[-1].evaluate(queries, empty_queries=0).structures
+        runs.append(betae.train(graph, Path(folder) / name, config))
+        results = runs[-1].evaluate(queries, method="embedding", empty_queries=0).structures
         print(name, "MRR %:", {key: round(each.metrics.mrr, 1) for key, each in results.items()})
-    write_report([run.folder for run in runs], Path(folder) / "report")
+    betae.write_report([run.folder for run in runs], Path(folder) / "report")
     print(*sorted(path.name for path in (Path(folder) / "report").iterdir()))

@@ -6,7 +6,7 @@ python examples/own_triples.py
 import tempfile
 from pathlib import Path
 
-from betae import BetaConfig, KnowledgeGraph, TrainConfig, read_triples, train
+import betae
 
 CITIES = {"Vienna": "Austria", "Graz": "Austria", "Lyon": "France", "Paris": "France"}
 FACTS = [f"{city}\tin\t{country}" for city, country in CITIES.items()]
@@ -19,21 +19,20 @@ with tempfile.TemporaryDirectory() as folder:
     facts = Path(folder) / "facts.tsv"
     facts.write_text("\n".join(FACTS))
 
-    # A tenth of the edges are hidden, to learn how far predictions can be trusted.
-    graph = KnowledgeGraph.from_triples(read_triples(facts, valid=0.1))
-    config = TrainConfig(
-        model=BetaConfig(dim=32, hidden=64),
+    # A tenth of the edges are held out, to fit probabilities on.
+    graph = betae.read(facts, valid=0.1)
+    config = betae.TrainConfig(
+        model=betae.BetaConfig(dim=32, hidden=64),
         structures={"1p": 1, "2p": 1, "3p": 1, "2i": 1},  # so small a graph has no others
         batch_size=128,
         steps=200,
     )
-    run = train(graph, config, Path(folder) / "run")
+    run = betae.train(graph, Path(folder) / "run", config)
 
-    answerer = run.answerer()
     languages = "?X . exists ?P, ?C : in(?C, Austria) & lives_in(?P, ?C) & speaks(?P, ?X)"
-    print(answerer.answer(languages, k=3))
+    print(run.answer(languages, k=3))
 
-    head, relation, tail = graph.splits["valid"][-1]  # one of the hidden edges
-    hidden = f"?X . {graph.relations[relation]}({graph.entities[head]}, ?X)"
-    print("The file said, but the model did not see:", graph.entities[tail])
-    print(answerer.answer(hidden, k=3))
+    head, relation, tail = graph.splits["valid"][-1]  # one that was held out
+    question = f"?X . {graph.relations[relation]}({graph.entities[head]}, ?X)"
+    print("The file has, but the model did not see:", graph.entities[tail])
+    print(run.answer(question, k=3, edges="train"))

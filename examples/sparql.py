@@ -6,7 +6,7 @@ python examples/sparql.py
 import tempfile
 from pathlib import Path
 
-from betae import ComplexConfig, TrainConfig, parse_sparql, train, world
+import betae
 
 QUESTION = """
 PREFIX : <>
@@ -17,11 +17,10 @@ SELECT ?capital WHERE {
 """
 
 with tempfile.TemporaryDirectory() as folder:
-    config = TrainConfig(model=ComplexConfig(dim=32), batch_size=128, steps=500, warmup=0)
-    run = train(world(), config, Path(folder) / "run")
+    config = betae.TrainConfig(model=betae.ComplexConfig(dim=32), batch_size=128, steps=500)
+    run = betae.train(betae.world(), Path(folder) / "run", config)
 
-    print("The same as logic text:", parse_sparql(QUESTION))
-    answerer = run.answerer(edges="train")
-    known = answerer.answer(QUESTION, k=100, status="assumed")  # unless they have hosted it
+    known = run.answer(QUESTION, k=100, edges="train", status="assumed")  # unless it has hosted
+    print("The same as logic text:", known.query)
     print(len(known), "follow from the facts:", ", ".join(answer.label for answer in known))
-    print(answerer.answer(QUESTION, k=5, status="predicted").to_polars())
+    print(run.answer(QUESTION, k=5, edges="train", status="predicted").to_polars())

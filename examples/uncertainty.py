@@ -6,7 +6,7 @@ python examples/uncertainty.py
 import tempfile
 from pathlib import Path
 
-from betae import BetaConfig, TrainConfig, sample_queries, train, world
+import betae
 
 QUESTIONS = {
     "countries of Europe": "?X . located_in(?X, Europe)",
@@ -15,24 +15,22 @@ QUESTIONS = {
 }
 
 with tempfile.TemporaryDirectory() as folder:
-    graph = world()
-    config = TrainConfig(
-        model=BetaConfig(dim=32, hidden=64),
+    graph = betae.world()
+    config = betae.TrainConfig(
+        model=betae.BetaConfig(dim=32, hidden=64),
+        loss=betae.SoftmaxConfig(candidates=512, unanswerable=0.1),  # a tenth more queries
         batch_size=256,
-        candidates=512,
         steps=200,
-        empty=0.1,  # a tenth more queries, without answers
-        validation_queries=50,
+        validation=betae.ValidationConfig(queries=50),
     )
-    run = train(graph, config, Path(folder) / "run")
+    run = betae.train(graph, Path(folder) / "run", config)
 
-    answerer = run.answerer(method="embedding")
     for what, question in QUESTIONS.items():
-        answers = answerer.answer(question)
+        answers = run.answer(question, method="embedding")
         print(f"{what}: {answers.summary()}; entropy {answers.entropy:.1f}")
 
-    queries = sample_queries(graph, {"1p": 100, "2i": 100, "2p": 100}, "test")
-    evaluation = run.evaluate(queries, empty_queries=100)
+    queries = graph.sample("1p", "2i", "2p", split="test", count=100)
+    evaluation = run.evaluate(queries, method="embedding", empty_queries=100)
     for name, result in evaluation.structures.items():
         spearman, area = result.correlation.spearman, evaluation.empty[name].roc_auc
         print(f"{name}: Spearman {spearman:.2f} of entropy with the number of answers;", end=" ")

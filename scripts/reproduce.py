@@ -1,10 +1,10 @@
-"""Train a recipe on a benchmark and evaluate it beside the paper: everything from data to report.
+"""Reproduce a benchmark result: ingest, train a recipe, evaluate, and report beside the paper.
 
     python scripts/reproduce.py FB15k-237 betae --data DATA --out OUT
 
 DATA holds the released folders (FB15k-237-betae, FB15k-237-q2b, NELL-betae and so on). Each step is
-a `betae` command and is printed. Steps that are done are skipped: stop it at any time, and the same
-command continues, training included. At the end it says how many minutes each step took.
+a `betae` command and is printed. Finished steps are skipped, so the same command continues after a
+stop, training included. At the end it prints the minutes of each step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from betae import read_recipe
+from betae import TrainConfig
 from betae.cli import main
 from betae.storage import writing_file
 
@@ -28,16 +28,16 @@ FOLDERS = {
     "FB15k": "FB15k",
 }  # dataset -> prefix of its folders
 MODELS = ("betae", "query2box", "gqe", "complex")
-TEST_QUERIES = 5000  # of each structure, sampled where the official set is not at hand
+TEST_QUERIES = 5000  # of each structure, sampled if there is no official set
 EMPTY_QUERIES = 4000  # of each structure, as in the paper
 
 
 class Steps:
-    """Runs commands of betae and keeps, in a file, how long each took."""
+    """Runs betae commands and keeps their times in a file."""
 
     def __init__(self, file: Path):
         self.file = file
-        self.seconds: dict[str, float] = {}  # by step; one that was stopped goes on counting
+        self.seconds: dict[str, float] = {}  # by step, over all sessions
         self.done: list[str] = []
         if file.exists():
             kept = json.loads(file.read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ class Steps:
         self.asked: list[str] = []
 
     def run(self, step: str, is_done: bool, *arguments: Path | str) -> None:
-        """Print a command and run it, unless it is done."""
+        """Print a command and run it, unless it `is_done`."""
         self.asked.append(step)
         if is_done:
             return
@@ -61,7 +61,7 @@ class Steps:
                 partial.write_text(json.dumps(kept, indent=1), encoding="utf-8")
 
     def table(self) -> str:
-        """Return the minutes of the steps that were asked for, and their sum."""
+        """Return a table of the minutes of the requested steps, and their sum."""
         minutes = {step: self.seconds.get(step, 0) / 60 for step in self.asked}
         minutes["all"] = sum(minutes.values())
         width = max(map(len, minutes))
@@ -70,7 +70,7 @@ class Steps:
 
 
 def _run(command: list[str]) -> None:
-    if command[0] == "train":  # in a process of its own: Ctrl-C ends it well, and this one too
+    if command[0] == "train":  # in a subprocess, so that Ctrl-C stops both cleanly
         subprocess.run([sys.executable, "-m", "betae", *command], check=True)
         return
     try:
@@ -81,7 +81,7 @@ def _run(command: list[str]) -> None:
 
 
 def reproduce(arguments: Sequence[str] | None = None) -> None:
-    """Go through the steps."""
+    """Run all steps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", choices=FOLDERS)
     parser.add_argument("model", choices=MODELS)
@@ -107,13 +107,17 @@ def reproduce(arguments: Sequence[str] | None = None) -> None:
     sets = [asked.data / f"{FOLDERS[asked.dataset]}-q2b"]
     if (released / "test-queries.pkl").exists():
         sets.append(released)
-    else:  # the official set is not at hand: one sampled by its rules
+    else:  # no official set: sample one by its rules
         sets.append(out / "sampled-test")
         how = ("--split", "test", "--count", str(TEST_QUERIES), "--rules", "release")
         steps.run("sample", sets[-1].exists(), "sample", graph, *how, "--out", sets[-1])
-    # A link predictor embeds no queries: it answers from the completed graph, alone or beside.
-    config = read_recipe(recipe)
-    by_embedding = {} if config.is_for_links else {"": ("--empty", str(EMPTY_QUERIES))}
+    # A link predictor embeds no queries, so it is evaluated on the completed graph only.
+    config = TrainConfig.read(recipe)
+    by_embedding = (
+        {}
+        if config.is_for_links
+        else {"": ("--method", "embedding", "--empty", str(EMPTY_QUERIES))}
+    )
     by_completion = {"-completed": ("--method", "completed")}
     methods = by_embedding | (by_completion if config.is_for_links or config.predictor else {})
     for queries in sets:

@@ -1,8 +1,8 @@
-"""Write the tables of results in the README, and results/report.md, from what results/ holds.
+"""Generate the result tables of the README, and results/report.md, from results/.
 
     python scripts/results_table.py
 
-Run it after an evaluation was put into results/: a test compares both files with it.
+Run it after adding an evaluation to results/; a test compares both files with its output.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from betae.evaluation.pages import markdown_page
-from betae.evaluation.paper import (
-    has_queries_of_the_paper,
+from betae.evaluation.report import by_query_set, markdown_page, report_sections
+from betae.evaluation.results import Average, Evaluation, read_evaluations
+from betae.evaluation.tables import (
+    MODEL_NAMES,
+    UNCHECKED,
+    cell_text,
+    is_comparable,
+    method_name,
+    most_complete,
     paper_dataset,
     paper_figures,
     published_figures,
     query_kind,
+    report_columns,
+    span,
 )
-from betae.evaluation.report import by_query_set, report_sections
-from betae.evaluation.results import Average, Evaluation, KeptEvaluation, read_evaluations
-from betae.evaluation.tables import MODEL_NAMES, columns_of, method_name, most_complete, span
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- made by scripts/results_table.py -->", "<!-- end of what it makes -->"
@@ -39,18 +44,18 @@ NOTES = (
     f"`betae/evaluation/published.json` has the sources. ‡ {RECONSTRUCTED}"
 )
 
-Members = Sequence[KeptEvaluation]  # evaluations on one query set
+Members = Sequence[Evaluation]  # evaluations on one query set
 
 
 def main() -> None:
-    """Rewrite what is made from the results."""
+    """Rewrite the generated files."""
     evaluations = read_results(ROOT / "results")
     readme = ROOT / "README.md"
     readme.write_text(with_tables(readme.read_text("utf-8"), evaluations), "utf-8")
     (ROOT / "results" / "report.md").write_text(report_of(evaluations), "utf-8")
 
 
-def read_results(folder: Path) -> list[KeptEvaluation]:
+def read_results(folder: Path) -> list[Evaluation]:
     """Read the evaluations of all runs in a folder."""
     runs = sorted(path for path in folder.iterdir() if path.is_dir())
     return [each for run in runs for each in read_evaluations(run)]
@@ -63,11 +68,11 @@ def report_of(evaluations: Members) -> str:
 
 
 def with_tables(readme: str, evaluations: Members) -> str:
-    """Return the README with the tables of these evaluations between its two marks."""
+    """Return the README with new tables between its two marks."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"README.md has no place for the tables: {BEGIN} and {END} are missing.")
+        raise SystemExit(f"README.md lacks the marks {BEGIN} and {END}.")
     sets = [most_important_first(members) for members in by_query_set(evaluations)]
     sets.sort(key=lambda members: order_of(most_complete(members)))
     usual = [members for members in sets if is_usual(most_complete(members))]
@@ -81,26 +86,26 @@ def with_tables(readme: str, evaluations: Members) -> str:
 
 
 def is_usual(evaluation: Evaluation) -> bool:
-    """Tell whether the queries are released ones, or sampled by the release's rules."""
+    """Tell whether the queries are released, or sampled by the release's rules."""
     is_released = query_kind(evaluation) != "sampled"
     has_its_rules = evaluation.queries.origin.get("rules") == "release"
-    return has_queries_of_the_paper(evaluation) and (is_released or has_its_rules)
+    return is_comparable(evaluation) and (is_released or has_its_rules)
 
 
 def order_of(evaluation: Evaluation) -> tuple[int, bool, int]:
-    """Return what sorts query sets: by graph, Query2Box's queries last, larger sets first."""
+    """Sort key of query sets: by graph, Query2Box's queries last, larger sets first."""
     graph = GRAPHS.index(paper_dataset(evaluation) or "")
     return graph, query_kind(evaluation) == "query2box", -evaluation.queries.count
 
 
-def column_of(each: KeptEvaluation) -> str:
-    """Return the name of an evaluation's method in the tables."""
-    if each.evaluation.method == "completed":
+def column_of(each: Evaluation) -> str:
+    """Return the column of an evaluation."""
+    if each.method == "completed":
         return COMPLETED
-    return MODEL_NAMES[each.evaluation.model]
+    return MODEL_NAMES[each.model]
 
 
-def most_important_first(members: Members) -> list[KeptEvaluation]:
+def most_important_first(members: Members) -> list[Evaluation]:
     """Sort evaluations on one query set by method."""
     columns = (COMPLETED, *MODELS)
     known = [each for each in members if column_of(each) in columns]
@@ -111,12 +116,12 @@ def by_column(members: Members) -> dict[str, Evaluation]:
     """Return the evaluation of each method; of two runs the first by name."""
     found: dict[str, Evaluation] = {}
     for each in members:
-        found.setdefault(column_of(each), each.evaluation)
+        found.setdefault(column_of(each), each)
     return found
 
 
 def title_of(evaluation: Evaluation) -> str:
-    """Say on which queries an evaluation was made."""
+    """Describe the queries of an evaluation."""
     subset = evaluation.queries.origin.get("subset")
     count = f"{evaluation.queries.count:,}" + (f", {subset}" if subset else "")
     graph = paper_dataset(evaluation)
@@ -128,13 +133,13 @@ def title_of(evaluation: Evaluation) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table as Markdown."""
+    """Render a table as Markdown."""
     lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def with_interval(average: Average) -> str:
-    """Write an average MRR with its 95 % interval."""
+    """Format an average MRR with its 95 % interval."""
     return f"{average.metrics.mrr:.1f} ({span(average)})"
 
 
@@ -161,37 +166,36 @@ def averages_table(sets: Sequence[Members]) -> str:
 
 
 def mark_of(evaluation: Evaluation) -> str:
-    """Return a mark for others' figures if the queries are not those that they are for."""
+    """Return a mark for published figures that are for other queries."""
     return "\\*" if query_kind(evaluation) == "sampled" else ""
 
 
 def paper_cell(evaluation: Evaluation, model: str, column: str) -> str:
-    """Write a figure of the paper; nothing if it has none."""
+    """Format a figure of the paper; empty if there is none."""
     figure = paper_figures(evaluation, "mrr").get(model, {}).get(column)
     return "" if figure is None else f"{figure:.1f}{mark_of(evaluation)}"
 
 
 def published_cell(evaluation: Evaluation, system: str, column: str) -> str:
-    """Write a figure of another system; nothing if it has none."""
-    figure = published_figures(evaluation, "mrr").get(system, {}).get(column)
-    if figure is None:
-        return ""
-    return f"{figure.value:.1f}{mark_of(evaluation)}{'' if figure.is_checked else '†'}"
+    """Format a figure of another system; empty if there is none."""
+    figure = cell_text(published_figures(evaluation).get(system, {}).get(column), 1)
+    value, dagger, _ = figure.partition(UNCHECKED)
+    return f"{value}{mark_of(evaluation)}{dagger}" if value else ""
 
 
 def structures_table(sets: Sequence[Members]) -> str:
     """Lay out the MRR by structure where the completed graph was evaluated."""
     shown = [members for members in sets if COMPLETED in by_column(members)]
-    evaluations = [each.evaluation for members in shown for each in members]
+    evaluations = [each for members in shown for each in members]
     columns = [
         name
-        for name in columns_of(evaluations)
+        for name in report_columns(evaluations)
         if name not in ("EPFO", "negation") and not name.endswith("-DM")
     ]
     rows = []
     for members in shown:
-        for number, (column, evaluation) in enumerate(by_column(members).items()):
-            title = "" if number else f"{title_of(evaluation)}: "
+        for i, (column, evaluation) in enumerate(by_column(members).items()):
+            title = "" if i else f"{title_of(evaluation)}: "
             rows.append([f"{title}{column}", *mrr_cells(evaluation, columns)])
         most = most_complete(members)
         rows.append(["BetaE in the paper", *(paper_cell(most, "BetaE", name) for name in columns)])
@@ -199,7 +203,7 @@ def structures_table(sets: Sequence[Members]) -> str:
 
 
 def mrr_cells(evaluation: Evaluation, columns: Sequence[str]) -> list[str]:
-    """Write the MRRs of an evaluation; those of averages with their intervals."""
+    """Format the MRRs of an evaluation; averages with intervals."""
     cells = []
     for name in columns:
         result = evaluation.results.get(name)
@@ -215,7 +219,7 @@ def missing_table(sets: Sequence[Members], usual: Sequence[Members]) -> str:
     rows = []
     columns = [
         name
-        for name in columns_of([each.evaluation for members in sets for each in members])
+        for name in report_columns([each for members in sets for each in members])
         if not name.endswith("-DM")
     ]
     for members in sets:
@@ -223,12 +227,12 @@ def missing_table(sets: Sequence[Members], usual: Sequence[Members]) -> str:
         missing = most.queries.origin["missing"]
         number = "all" if missing == "all" else f"at least {missing}"
         title = f"{paper_dataset(most)}, {number} edges missing: "
-        for number, each in enumerate(members):
-            label = method_name(each.evaluation)
-            cells = mrr_cells(each.evaluation, columns)
-            rows.append([f"{'' if number else title}{label}", *cells])
+        for i, each in enumerate(members):
+            label = method_name(each)
+            cells = mrr_cells(each, columns)
+            rows.append([f"{'' if i else title}{label}", *cells])
         found = [most.results.get(name) for name in columns]
-        rows.append(["frequency", *(f"{it.frequency.mrr:.1f}" if it else "" for it in found)])
+        rows.append(["frequency", *(f"{one.frequency.mrr:.1f}" if one else "" for one in found)])
         rows += usual_rows(most, usual, columns)
     return table(["MRR, %", *columns], rows)
 
@@ -236,7 +240,7 @@ def missing_table(sets: Sequence[Members], usual: Sequence[Members]) -> str:
 def usual_rows(
     harder: Evaluation, usual: Sequence[Members], columns: Sequence[str]
 ) -> list[list[str]]:
-    """Return the graph's usual queries for the structures of harder ones, and their means."""
+    """Return rows of the graph's usual queries, for the structures of the harder ones."""
     rows = []
     for members in usual:
         most = most_complete(members)

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from betae import KnowledgeGraph
-from betae.datasets.release import read_release
-from betae.datasets.release_queries import read_release_queries
+from betae.datasets.release import read_release, read_release_queries
 from betae.exact.answers import answers_of_structure
 from betae.querysets.query_set import SET_EDGES
 

@@ -10,8 +10,9 @@ import pytest
 import typer
 from hypothesis import settings
 
-from betae import KnowledgeGraph, Triples, read_triples
+from betae import KnowledgeGraph
 from betae.cli.common import OPENMP
+from betae.graph.triples import Triples, read_triples
 
 # OpenMP reads these when torch is imported; processes that tests start inherit them.
 os.environ.update(OPENMP)

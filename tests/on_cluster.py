@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from betae import Cluster, InvalidArgument, Run, cluster
-from betae.cli import question_files
-from betae.evaluation import parts, uncertainty
+from betae import Cluster, Run, cluster
+from betae.cli import questions as question_files
+from betae.errors import InvalidArgument
+from betae.evaluation import evaluate, uncertainty
 from tests.cli.test_cli import run
 from tests.cluster_blocks import noted, open_failing, open_identity, open_negative, open_noting
 
@@ -125,7 +126,7 @@ def evaluations(folder, **_):
 
 
 def questions(folder, **_):
-    question_files.QUESTIONS_OF_A_BLOCK = 2
+    question_files.QUESTIONS_PER_BLOCK = 2
     arguments = ("--queries", folder / "questions.txt", "--json")
     return {
         "answer": command("answer", folder / "run", *arguments),
@@ -150,7 +151,7 @@ def at_an_address(folder, **_):
         shutil.copytree(folder / name, store / name, ignore=unlike)
     return command(
         *("eval", f"file://{store / 'run'}", "--graph", f"file://{store / 'graph'}"),
-        *("--queries", folder / "queries", "--empty", 5, "--json"),
+        *("--queries", folder / "queries", "--method", "embedding", "--empty", 5, "--json"),
     )
 
 
@@ -175,10 +176,12 @@ def a_node_dies(shared, nodes, folder, **_):
     def map_noting(open_block, blocks):
         return Cluster.map(shared, partial(open_noting, notes, open_block), enumerate(blocks))
 
-    shared.map, shared.say = map_noting, said.append
+    shared.map, shared.notify = map_noting, said.append
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    found = Run.open(folder / "run").evaluate(folder / "queries", empty_queries=5, cluster=shared)
+    run = Run.open(folder / "run")
+    options = {"method": "embedding", "empty_queries": 5, "cluster": shared}
+    found = run.evaluate(folder / "queries", **options)
     killer.join()
     del shared.map
     begun = [number for number, _, _ in noted(notes, "begun")]
@@ -189,7 +192,8 @@ def a_node_dies(shared, nodes, folder, **_):
 def a_node_lacks_the_folder(shared, folder, **_):
     shutil.copytree(folder / "run", folder / "moved")
     opened = Run.open(folder / "moved", folder / "graph")
-    load = partial(parts.open_ranker, opened.model, opened.graph, "test")
+    rank = partial(evaluate._rank_hard, opened.graph, "test")
+    load = partial(cluster._bind, partial(opened.ranker, "embedding"), rank)
     shutil.rmtree(folder / "moved")  # as on a machine that does not share it
     return error_of(lambda: list(shared.map(load, range(3))))
 
@@ -226,7 +230,7 @@ def end_with_the_tests():
 
 def main(folder):
     threading.Thread(target=end_with_the_tests, daemon=True).start()
-    uncertainty.VALIDATION_QUERIES, parts.QUERIES_OF_A_PART = 5, 16
+    uncertainty.VALIDATION_QUERIES, evaluate.RANK_BATCH = 5, 16
     found = {}
     with three_nodes() as nodes, Cluster(nodes.address) as shared:
         for work in DONE:

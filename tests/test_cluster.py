@@ -5,6 +5,7 @@ Ray runs in processes that these tests start (tests/on_cluster.py), never in the
 
 import itertools
 import json
+import operator
 import os
 import pickle
 import signal
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -25,14 +25,23 @@ import pytest
 import torch
 
 import betae
-from betae import ClusterError, InvalidArgument, KnowledgeGraph, QuerySyntaxError, Run, StoreError
-from betae.cluster import QUIET, Cluster, map_blocks
-from betae.errors import TripleError, UnknownEntity
-from betae.evaluation import parts, uncertainty
+from betae import KnowledgeGraph, Run
+from betae.cluster import RAY_ENVIRONMENT, Cluster, map_blocks
+from betae.errors import (
+    ClusterError,
+    InvalidArgument,
+    QuerySyntaxError,
+    StoreError,
+    TripleError,
+    UnknownEntity,
+)
+from betae.evaluation import evaluate, uncertainty
 from betae.querysets.sample import sample_queries
 from betae.remote import _locked
+from betae.training.config import ValidationConfig, default_config
 from tests.cli.test_cli import flat, run, run_main
-from tests.cluster_blocks import open_negative
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 STRUCTURES = ("1p", "2p", "2i", "2u", "2in")
@@ -134,14 +143,14 @@ def make(folder):
     """Make the graph `world`, its test queries, and a run of a few steps with a link predictor."""
     betae.world().save(folder / "graph")
     graph = KnowledgeGraph.open(folder / "graph")
-    config = betae.default_config(graph)
-    few = {"steps": 30, "validate_every": 30, "validation_queries": 5}
+    config = default_config(graph)
+    few = {"steps": 30, "validation": ValidationConfig(every=30, queries=5)}
     config = replace(config, **few, predictor=replace(config.predictor, **few))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.answering.edge_fit.EDGES", 100)
-        patch.setattr("betae.answering.edge_fit.PAIRS", 200)
-        patch.setattr("betae.querysets.sampler.BATCH", 512)
-        betae.train(graph, config, folder / "run").answerer()  # fits the probabilities
+        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
+        patch.setattr("betae.querysets.sample.WALK_BATCH", 512)
+        betae.train(graph, folder / "run", config).answerer()  # fits the probabilities
         sample_queries(graph, dict.fromkeys(STRUCTURES, 60), "test").save(folder / "queries")
     (folder / "questions.txt").write_text(QUESTIONS)
 
@@ -174,13 +183,13 @@ def alone(*arguments):
 def evaluated_alone(made, monkeypatch):
     """The figures by embedding, or by the completed graph, of one process."""
     monkeypatch.setattr(uncertainty, "VALIDATION_QUERIES", 5)  # as in tests/on_cluster.py
-    monkeypatch.setattr(parts, "QUERIES_OF_A_PART", 16)
+    monkeypatch.setattr(evaluate, "RANK_BATCH", 16)
 
-    def evaluate(method="embedding"):
+    def evaluated(method="embedding"):
         arguments = ("--queries", made / "queries", "--empty", 5, "--json", "--method", method)
         return figures(json.loads(alone("eval", made / "run", *arguments)))
 
-    return evaluate
+    return evaluated
 
 
 def figures(evaluation):
@@ -190,6 +199,7 @@ def figures(evaluation):
 
 
 @needs_ray
+@pytest.mark.slow
 class TestOnThreeNodes:
     def test_blocks_come_in_order_and_may_be_endless(self, found):
         assert found["endless_blocks"]["first"] == [-number for number in range(40)]
@@ -209,7 +219,7 @@ class TestOnThreeNodes:
         assert "no use" in errors["another"][1]
         kind, message = errors["ends the process"]
         assert kind == "ClusterError"
-        assert message.startswith("A block was tried 2 times, and each time the process or node")
+        assert message.startswith("A block was tried 2 times, and each time its process or node")
 
     @pytest.mark.parametrize("method", ["embedding", "completed"])
     def test_eval_has_the_figures_of_one_process(self, method, found, evaluated_alone):
@@ -272,6 +282,7 @@ class TestOnThreeNodes:
 
 
 @needs_ray
+@pytest.mark.slow
 def test_processes_of_this_machine(made):
     arguments = ("--queries", made / "questions.txt", "--json")
     done = run_apart("-m", "betae", "query", made / "graph", *arguments, "--ray", "local")
@@ -285,14 +296,14 @@ def test_processes_of_this_machine(made):
 
 
 def test_blocks_in_this_process():
-    found = map_blocks(open_negative, itertools.count())
-    assert list(itertools.islice(found, 40)) == [-number for number in range(40)]
-    assert list(map_blocks(open_negative, [])) == []
+    found = map_blocks(lambda: 3, operator.mul, itertools.count())
+    assert list(itertools.islice(found, 40)) == [3 * number for number in range(40)]
+    assert list(map_blocks(lambda: 3, operator.mul, [])) == []
 
 
 def test_what_is_pickled_is_small(made):
     opened = Run.open(made / "run")
-    pickled = pickle.dumps(partial(parts.open_ranker, opened.model, opened.graph, "test"))
+    pickled = pickle.dumps(partial(opened.ranker, "embedding"))
     assert len(pickled) < 1000
     assert pickle.loads(pickle.dumps(opened.graph)).fingerprint == opened.graph.fingerprint
 
@@ -331,21 +342,11 @@ def closed_address():
         return f"127.0.0.1:{unused.getsockname()[1]}"
 
 
-@pytest.fixture
-def not_ray():
-    """The address of something that listens and talks otherwise."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def failing(error):
+    def init(*_, **__):
+        raise error
 
-        def talk():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=talk)
-        thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        thread.join()
+    return init
 
 
 @pytest.fixture
@@ -353,7 +354,7 @@ def fake_ray(monkeypatch):
     """A stand-in for Ray, which is not connected, and of which a test may set the rest."""
     fake = SimpleNamespace(is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "ray", fake)
-    for name, value in QUIET.items():
+    for name, value in RAY_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return fake
 
@@ -378,31 +379,26 @@ class TestRefused:
     def test_nobody_listens(self, refused):
         address = closed_address()
         message = refused(address)
-        assert f"Nobody listens at {address} (" in message
+        assert f"Could not connect to {address} (" in message
         assert "ray start --head" in message
 
-    def test_something_else_listens(self, refused, not_ray):
-        assert f"What listens at {not_ray} is not Ray." in refused(not_ray)
+    def test_something_else_listens(self, refused, monkeypatch):
+        monkeypatch.setattr("betae.cluster.CONNECT_TIMEOUT", 0.2)
+        with socket.create_server(("127.0.0.1", 0)) as server:  # waits for the client to speak
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            assert f"{address} is not a Ray head node." in refused(address)
 
     @pytest.mark.parametrize("address", ["", "somewhere", "host:port"])
     def test_no_address(self, address, refused):
         assert f"A Ray address is HOST:PORT, auto or local, not '{address}'." in refused(address)
 
-    def test_no_cluster_runs_here(self, refused, monkeypatch):
-        def find(address, _):
-            raise ConnectionError(f"Could not find any running Ray instance for {address}.")
-
-        services = SimpleNamespace(get_ray_address_from_environment=find)
-        monkeypatch.setitem(sys.modules, "ray._private", SimpleNamespace())
-        monkeypatch.setitem(sys.modules, "ray._private.services", services)
+    def test_no_cluster_runs_here(self, refused, fake_ray):
+        fake_ray.init = failing(ConnectionError("Could not find any running Ray instance."))
         assert "No Ray cluster runs on this machine" in refused("auto")
 
     def test_ray_cannot_start(self, refused, fake_ray):
-        def init(*_, **__):
-            raise RuntimeError("no more sockets\nand more of it")
-
-        fake_ray.init = init
-        assert "The Ray cluster local cannot be started: no more sockets" in refused("local")
+        fake_ray.init = failing(RuntimeError("no more sockets\nand more of it"))
+        assert "local Ray cluster cannot be started (no more sockets)" in refused("local")
 
     def test_a_cluster_without_cpus(self, fake_ray):
         closed = []
@@ -419,11 +415,12 @@ class TestRefused:
 
 
 @needs_ray
+@pytest.mark.slow
 def test_the_cluster_of_ray_address_has_ended(toy_store, tmp_path):
     arguments = ("sample", toy_store, "1p:5", "--out", tmp_path / "set", "--ray", "auto")
     done = run_apart("-m", "betae", *arguments, RAY_ADDRESS=closed_address())
     assert (done.code, done.out) == (2, "")
-    assert "Nobody listens at 127.0.0.1:" in flat(done.err)
+    assert "Could not connect to 127.0.0.1:" in flat(done.err)
     assert not (tmp_path / "set").exists()
 
 

@@ -1,8 +1,8 @@
-"""The commands and the Python of README and docs are run, in order, in one folder.
+"""README and docs are run: every `console` and `python` block, in order, in one folder per page.
 
-They run in this process, since importing torch takes longer than most of them; other tests run the
-command line in a process of its own. The files that a reader would bring are in `folder`; the
-commands that are not run are in NOT_RUN, with the reason.
+They run in this process, since importing torch takes longer than most of them. A `text` block is
+the exact output of the block before it. Blocks of `sh` are not run: they install, serve, or need a
+cluster. The files that a reader would bring are in `folder`.
 """
 
 import gzip
@@ -12,28 +12,25 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 import betae
-from betae.training.config import read_recipe
+from betae.training.config import TrainConfig
 from tests.cli.test_cli import run
 from tests.test_world import shorter_config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
-HAVE_A_GRAPH = ("queries.md", "training.md", "evaluation.md", "answers.md")  # from the README
-DOCUMENTS = [
-    "README.md",
-    "docs/graphs.md",
-    "docs/queries.md",
-    "docs/models.md",
-    "docs/training.md",
-    "docs/evaluation.md",
-    "docs/answers.md",
-    "docs/server.md",
-    "docs/scale.md",
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 ]
+HAVE_A_GRAPH = ("queries.md", "training.md", "evaluation.md", "answers.md")  # from the README
 FACTS = """\
 Ada\tworks_at\tAcme Inc
 Bob\tworks_at\tAcme Inc
@@ -55,138 +52,96 @@ FILM = """\
 """
 
 
-LANGUAGES = {"console", "python", "toml", "json", ""}  # "" is for trees of files
-ON_RAY = "it needs a Ray cluster: tests/test_cluster.py has one"
-SERVED = "it serves until it is stopped, or asks such a server: tests/server does both"
-NOT_RUN = {
-    "make demo": "it installs the package and its dependencies",
-    "pip install '.[serve]'": "it installs dependencies",
-    "betae ingest 's3://bucket/triples/*.parquet' --valid s3://bucket/valid.parquet --memory 16GB "
-    "--out graph": "there is no such bucket: tests/graph/test_outofcore.py has other addresses",
-    **dict.fromkeys(
-        [
-            "betae serve run",
-            "betae serve graph --port 9000",
-            "curl -s localhost:8000/answer --json "
-            """'{"question": "?X . capital(France, ?X)", "k": 5, "explain": true}'""",
-            "curl -s localhost:8000/sparql --data-urlencode "
-            "'query=SELECT ?city { betae:France betae:capital ?city }'",
-            "BETAE_TOKEN=secret betae serve run --host 0.0.0.0",
-            "docker build --tag betae .",
-            "docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 betae",
-            "docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 --volume "
-            '"$PWD:/data:ro" betae betae serve /data/run --host 0.0.0.0',
-            "curl -s http://graphs.example:8000/model -H 'authorization: Bearer secret'",
-        ],
-        SERVED,
-    ),
-    **dict.fromkeys(
-        [
-            "betae eval run --queries test-queries --method completed --ray head:6379",
-            "betae answer run --queries questions.txt --format jsonl --ray head:6379",
-            "betae query graph --queries questions.txt --out answers.jsonl --ray head:6379",
-            "betae complete run --above 0.3 --out missing.parquet --ray head:6379",
-            "betae sample graph --count 100000 --out train-queries --ray head:6379",
-            "ray start --head --port 6379",
-            "ray start --address head:6379",
-            "ray stop",
-        ],
-        ON_RAY,
-    ),
-}
-
-
-def all_blocks(document: str) -> list[tuple[str, str]]:
-    """Return the language and the text of each block, in the order in which they stand."""
-    text = (ROOT / document).read_text(encoding="utf-8")
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each block of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\S*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def blocks(document: str, language: str) -> list[str]:
-    return [text for each, text in all_blocks(document) if each == language]
-
-
-def commands(block: str) -> list[str]:
-    lines = [line for line in block.splitlines() if line]
-    assert all(line.startswith("$ ") for line in lines), f"a line that is no command:\n{block}"
-    return [line.removeprefix("$ ") for line in lines]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    lines = [line + "\n" for line in FACTS.splitlines()]
+    lines = FACTS.splitlines(keepends=True)
     world = ROOT / "betae" / "datasets" / "world" / "train.tsv"
-    (tmp_path / "facts.tsv").write_text(FACTS + world.read_text(encoding="utf-8"))
-    (tmp_path / "train.tsv").write_text("".join(lines[:-2]))
-    (tmp_path / "valid.tsv").write_text(lines[-2])
-    (tmp_path / "test.tsv").write_text(lines[-1])
-    recipes = blocks("docs/training.md", "toml")
-    (tmp_path / "recipe.toml").write_text(recipes[0])
-    (tmp_path / "labels.tsv").write_text("Ada\tAda Lovelace\n")
-    (tmp_path / "more-facts.tsv").write_text("Dot\tworks_at\tAcme Inc\nDot\tlives_in\tOslo\n")
-    (tmp_path / "wrong-facts.tsv").write_text("Ada\tlives_in\tParis\nAda\tlives_in\tParma\n")
-    (tmp_path / "trips.csv").write_text("city;mode;destination\nOslo;train;Bergen\n")
-    (tmp_path / "film.ttl").write_text(FILM)
+    recipe = next(text for language, text in blocks("docs/training.md") if language == "toml")
+    for name, text in {
+        "facts.tsv": FACTS + world.read_text(encoding="utf-8"),
+        "train.tsv": "".join(lines[:-2]),
+        "valid.tsv": lines[-2],
+        "test.tsv": lines[-1],
+        "recipe.toml": recipe,
+        "labels.tsv": "Ada\tAda Lovelace\n",
+        "more-facts.tsv": "Dot\tworks_at\tAcme Inc\nDot\tlives_in\tOslo\n",
+        "wrong-facts.tsv": "Ada\tlives_in\tParis\nAda\tlives_in\tParma\n",
+        "trips.csv": "city;mode;destination\nOslo;train;Bergen\n",
+        "film.ttl": FILM,
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "facts.nt.gz").write_bytes(gzip.compress(b"<x:a> <x:r> <x:b> .\n"))
     return tmp_path
 
 
-def run_command(command: str) -> None:
-    """Run what is typed after the $: in this process, or in a shell if it is a pipe."""
-    if command in NOT_RUN:
-        return
-    if command.startswith("betae "):
+def run_command(command: str) -> str:
+    """Run a command, in this process or, if it is a pipe, in a shell; return its output."""
+    if command.startswith("betae ") and "|" not in shlex.split(command, comments=True):
         result = run(*shlex.split(command, comments=True)[1:])
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
-        return
-    betae = f'betae() {{ "{sys.executable}" -m betae "$@"; }}'
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return result.stdout
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {betae}; {command}"],
+        [
+            "bash",
+            "-c",
+            f'set -o pipefail; betae() {{ "{sys.executable}" -m betae "$@"; }}; {command}',
+        ],
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_commands_and_code_run(document, folder, monkeypatch):
-    """Every block as it is printed, one after the other; training by default takes fewer steps."""
+def run_console(text: str) -> str:
+    lines = [line for line in text.splitlines() if line]
+    assert all(line.startswith("$ ") for line in lines), f"a line that is no command:\n{text}"
+    return "".join(run_command(line.removeprefix("$ ")) for line in lines)
+
+
+def run_python(text: str, where: str, names: dict) -> str:
+    output = StringIO()
+    with redirect_stdout(output):
+        exec(compile(text, where, "exec"), names)
+    return output.getvalue()
+
+
+def test_every_page_is_run():
+    assert {"README.md", "docs/graphs.md", "docs/answers.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_run_and_print_what_they_show(page, folder, monkeypatch):
+    """Training by default takes fewer steps here."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(betae, "default_config", shorter_config, raising=False)
-    if document.removeprefix("docs/") in HAVE_A_GRAPH:
+    monkeypatch.setattr("betae.run.default_config", shorter_config)
+    if page.removeprefix("docs/") in HAVE_A_GRAPH:
         run_command("betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
-    for number, (language, text) in enumerate(all_blocks(document), 1):
-        place = f"{document}, block {number}"
-        assert language in LANGUAGES, place
-        if language == "console":
-            for command in commands(text):
-                run_command(command)
-        elif language == "python":
-            exec(compile(text, place, "exec"), {"__name__": "__main__"})
-        elif language == "json":
-            json.loads(text)
-        elif language == "toml":
-            (folder / "printed.toml").write_text(text, encoding="utf-8")
-            read_recipe(folder / "printed.toml")
-
-
-def test_all_documents_are_run():
-    """Those that are left out have nothing to run, and what is not run is still printed."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    for path in pages:
-        document = path.relative_to(ROOT).as_posix()
-        languages = {language for language, _ in all_blocks(document)}
-        if document not in DOCUMENTS:
-            assert languages <= {""}, document
-    printed = {
-        command
-        for document in DOCUMENTS
-        for block in blocks(document, "console")
-        for command in commands(block)
-    }
-    assert printed >= NOT_RUN.keys()
+    names, output = {"__name__": "__main__"}, ""
+    for i, (language, text) in enumerate(blocks(page), 1):
+        where = f"{page}, block {i}"
+        match language:
+            case "console":
+                output = run_console(text)
+            case "python":
+                output = run_python(text, where, names)
+            case "text":
+                shown = [line.rstrip() for line in text.splitlines()]
+                assert [line.rstrip() for line in output.splitlines()] == shown, where
+            case "json":
+                json.loads(text)
+            case "toml":
+                (folder / "printed.toml").write_text(text, encoding="utf-8")
+                TrainConfig.read(folder / "printed.toml")
+            case _:
+                assert language in ("", "sh"), where
 
 
 def test_the_notations_of_one_query_run_as_printed():
@@ -194,15 +149,15 @@ def test_the_notations_of_one_query_run_as_printed():
     row = r"^\| (logic text|unicode|Python|SPARQL) \| `(.*)` \|$"
     cells = dict(re.findall(row, text, flags=re.MULTILINE))
     tree = eval(cells.pop("Python"), {"Entity": betae.Entity})
-    wanted = [ids.tolist() for ids in betae.select(betae.world(), tree).ids()]
+    wanted = [ids.tolist() for ids in betae.world().select(tree).ids()]
     assert wanted
     assert len(cells) == 3
     for text in cells.values():
-        assert [ids.tolist() for ids in betae.select(betae.world(), text).ids()] == wanted
+        assert [ids.tolist() for ids in betae.world().select(text).ids()] == wanted
 
 
-def test_links_lead_somewhere():
-    for document in [*DOCUMENTS, "CONTRIBUTING.md", "CHANGELOG.md"]:
-        for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / document).read_text(encoding="utf-8")):
-            if not link.startswith("http"):
-                assert ((ROOT / document).parent / link).exists(), f"{document}: {link}"
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+        if not link.startswith("http"):
+            assert ((ROOT / page).parent / link).exists(), link

@@ -64,17 +64,16 @@ def test_as_many_work_at_once_as_there_are_threads():
     names = parallel.map_in_threads(meet, [threading.Barrier(4)] * 4)
     assert len(set(names)) == 4
     assert threading.current_thread().name in names  # the caller works too
-    ahead = parallel.map_ahead(meet, [threading.Barrier(3)] * 3, at_once=3)
-    assert len(set(ahead)) == 3
+    assert len(set(parallel.map_ahead(meet, [threading.Barrier(4)] * 4))) == 4
 
 
 @pytest.mark.usefixtures("four")
-def test_no_more_than_asked_for_work_ahead():
+def test_no_more_are_computed_ahead_than_there_are_threads():
     begun = []
-    results = parallel.map_ahead(lambda number: begun.append(number) or number, count(), at_once=2)
+    results = parallel.map_ahead(lambda number: begun.append(number) or number, count())
     assert next(results) == 0
     time.sleep(0.05)
-    assert len(begun) <= 3  # the one that was taken, and two ahead
+    assert len(begun) <= 5  # the one that was taken, and four ahead
     results.close()
     assert sorted(begun) == list(range(len(begun)))
 
@@ -85,7 +84,7 @@ def test_blocks_of_rows_cover_the_arrays_once(number):
     rows, counts = np.arange(number), np.zeros(number)
 
     def kernel(ids, out):
-        assert len(ids) == len(out) >= min(number, parallel.ROWS_OF_A_THREAD)
+        assert len(ids) == len(out) >= min(number, parallel.ROWS_PER_THREAD)
         out += ids + 1
 
     parallel.in_threads(kernel, rows, counts)
@@ -137,7 +136,7 @@ def in_time(function, seconds=20):
 @pytest.mark.usefixtures("four")
 def test_a_busy_pool_keeps_nobody_waiting():
     free = threading.Event()
-    busy = parallel.map_ahead(lambda _: free.wait(10), range(8), at_once=4)
+    busy = parallel.map_ahead(lambda _: free.wait(10), range(8))
     others = threading.Thread(target=next, args=(busy,))
     others.start()
     while len(parallel._pool(os.getpid())._threads) < 4:
@@ -205,12 +204,12 @@ def test_exact_answers_do_without_torch():
 
 
 def test_one_process_is_alone():
-    assert (parallel.process_number(), parallel.num_processes()) == (0, 1)
+    assert (parallel.process_index(), parallel.num_processes()) == (0, 1)
     values = torch.tensor([1.0, -2.0])
     assert parallel.sum_over_processes(values).tolist() == [1.0, -2.0]
     assert parallel.same_everywhere(0.1) == 0.1
     assert math.isnan(parallel.same_everywhere(float("nan")))
-    parallel.wait_for_all()
+    parallel.from_all(None)
 
 
 @pytest.mark.parametrize("size", [None, "1"])
@@ -301,14 +300,14 @@ def talk(out):
     """Say everything there is to say, write what was heard; then the second dies."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the other one: not too early
     me = int(os.environ["RANK"])
-    heard = {"before": [parallel.process_number(), parallel.num_processes()], "groups": []}
+    heard = {"before": [parallel.process_index(), parallel.num_processes()], "groups": []}
     for number in range(20):
         with parallel.joined(ADVICE):
             heard["groups"].append(float(parallel.sum_over_processes(torch.tensor(1.0 + number))))
         time.sleep(0.02 if me == number % 2 else 0)  # each comes first to every other one
     try:
         with parallel.joined(ADVICE):
-            heard["rank"], heard["size"] = parallel.process_number(), parallel.num_processes()
+            heard["rank"], heard["size"] = parallel.process_index(), parallel.num_processes()
             doubles = torch.tensor([0.1 + me, 10.0], dtype=torch.float64)
             heard["sum"] = parallel.sum_over_processes(doubles).tolist()
             counts = torch.tensor([[2**40 + me], [me]])
@@ -318,14 +317,14 @@ def talk(out):
             heard["same"] = [parallel.same_everywhere(number) for number in numbers]
             if me == 0:
                 (out / "written").write_text("by the first")
-            parallel.wait_for_all()
+            parallel.from_all(None)
             heard["seen"] = (out / "written").read_text()
             (out / f"{me}.json").write_text(json.dumps(heard))
-            parallel.wait_for_all()
+            parallel.from_all(None)
             if me == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             parallel.same_everywhere(0.0)
-            parallel.wait_for_all()
+            parallel.from_all(None)
     except ProcessLost as error:
         (out / "lost").write_text(str(error))
         assert not dist.is_initialized()
@@ -357,6 +356,7 @@ def heard(two):
     return [json.loads(file.read_text()) for file in files]
 
 
+@pytest.mark.slow
 def test_two_may_join_and_leave_many_times(two):
     out, done = two
     for rank in range(2):
@@ -364,12 +364,14 @@ def test_two_may_join_and_leave_many_times(two):
         assert heard["groups"] == [2.0 + 2 * number for number in range(20)], done.stderr
 
 
+@pytest.mark.slow
 def test_two_know_their_numbers(heard):
     assert [each["before"] for each in heard] == [[0, 1], [0, 1]]
     assert [each["rank"] for each in heard] == [0, 1]
     assert [each["size"] for each in heard] == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -384,6 +386,7 @@ def test_two_hear_the_same(heard, key, expected):
     assert [each[key] for each in heard] == [expected, expected]
 
 
+@pytest.mark.slow
 def test_the_one_that_is_left_says_what_to_do(two):
     out, done = two
     assert done.returncode != 0

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from betae import read_recipe, sample_queries, world
-from betae.datasets.release_queries import write_release_queries
+from betae import TrainConfig, world
+from betae.datasets.release import write_release_queries
 from betae.models.store import model_name
+from betae.querysets.sample import sample_queries
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
@@ -24,7 +25,7 @@ MODELS = ("betae", "query2box", "gqe")
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_named_after_what_it_trains(path):
     dataset, model = path.stem.split("_")
-    assert model_name(read_recipe(path).model) == model
+    assert model_name(TrainConfig.read(path).model) == model
     script = (ROOT / "scripts" / "reproduce.py").read_text()
     assert f'"{dataset}"' in script
     assert f'"{model}"' in script
@@ -32,8 +33,8 @@ def test_a_recipe_is_named_after_what_it_trains(path):
 
 @pytest.mark.parametrize("dataset", ["FB15k-237", "NELL995"])
 def test_the_predictor_beside_betae_is_that_of_its_own_recipe(dataset):
-    beside = read_recipe(ROOT / "recipes" / f"{dataset}_betae.toml").predictor
-    assert beside == read_recipe(ROOT / "recipes" / f"{dataset}_complex.toml")
+    beside = TrainConfig.read(ROOT / "recipes" / f"{dataset}_betae.toml").predictor
+    assert beside == TrainConfig.read(ROOT / "recipes" / f"{dataset}_complex.toml")
 
 
 def test_what_the_paper_compares_is_there():
@@ -62,9 +63,8 @@ def released(tmp_path):
 TINY = """\
 steps = 150
 checkpoint_every = 10
-validate_every = 100
 batch_size = 16
-validation_queries = 5
+validation = {every = 100, queries = 5}
 [model]
 name = "gqe"
 dim = 8
@@ -86,6 +86,7 @@ def reproduce(tmp_path, monkeypatch):
     del sys.modules["reproduce"]
 
 
+@pytest.mark.slow
 def test_a_recipe_is_reproduced_although_it_is_killed_on_the_way(
     tmp_path, released, reproduce, monkeypatch, capsys
 ):
@@ -140,6 +141,7 @@ def test_a_recipe_is_reproduced_although_it_is_killed_on_the_way(
     assert printed.count("$ betae") == printed.count("$ betae report") == 1
 
 
+@pytest.mark.slow
 def test_the_script_is_a_program():
     """What it does is tested in this process."""
     command = [sys.executable, ROOT / "scripts" / "reproduce.py", "--help"]

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from betae import KnowledgeGraph, Run, read_triples, sample_queries, train
+from betae import KnowledgeGraph, Run, train
 from betae.errors import InvalidArgument, StoreError
-from betae.graph.append import append_triples
+from betae.graph.change import append_triples
+from betae.graph.triples import read_triples
 from betae.models.execute import score_queries
 from betae.queries.ast import Entity
+from betae.querysets.sample import sample_queries
 from betae.run import typical_queries
 from tests.training.helpers import small_config, small_graph
 
@@ -35,10 +37,10 @@ def _one_thread():
 
 @pytest.fixture(autouse=True)
 def _few_queries(monkeypatch):
-    monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
-    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 100)
-    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 200)
-    monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
+    monkeypatch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
+    monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
     monkeypatch.setattr("betae.run.typical_queries", lambda *given: typical_queries(*given, 3))
 
 
@@ -47,7 +49,7 @@ def trained(tmp_path_factory):
     """A run beside its graph, trained once."""
     folder = tmp_path_factory.mktemp("trained")
     small_graph().save(folder / "graph")
-    return train(KnowledgeGraph.open(folder / "graph"), CONFIG, folder / "run")
+    return train(KnowledgeGraph.open(folder / "graph"), folder / "run", CONFIG)
 
 
 @pytest.fixture
@@ -98,21 +100,21 @@ def test_a_model_that_is_changed_does_not_change_the_run(trained):
 def test_an_evaluation_is_kept(folder, test_queries):
     run = Run.open(folder / "run")
     assert run.evaluations == []
-    evaluation = run.evaluate(test_queries, "mine", empty_queries=5)
+    evaluation = run.evaluate(test_queries, "mine", method="embedding", empty_queries=5)
     assert set(evaluation.structures) == {"1p", "2i"}
     assert len(Run.open(folder / "run").evaluations) == 1
     assert (folder / "run" / "evaluations" / "mine.json").is_file()
     test_queries.save(folder / "some-queries")
-    run.evaluate(folder / "some-queries", empty_queries=5)
+    run.evaluate(folder / "some-queries", method="embedding", empty_queries=5)
     assert len(run.evaluations) == 2
     assert (folder / "run" / "evaluations" / "some-queries-valid.json").is_file()
 
 
 def test_the_two_methods_are_kept_side_by_side(folder, test_queries):
     run = Run.open(folder / "run")
-    by_embedding = run.evaluate(test_queries, "mine", empty_queries=5)
+    by_embedding = run.evaluate(test_queries, "mine", method="embedding", empty_queries=5)
     completed = run.evaluate(test_queries, "mine", method="completed")
-    assert [(each.name, each.evaluation.method) for each in run.evaluations] == [
+    assert [(each.name, each.method) for each in run.evaluations] == [
         ("mine", "embedding"),
         ("mine-completed", "completed"),
     ]
@@ -155,10 +157,10 @@ def test_only_training_edges_count_in_an_evaluation(folder):
 
 def test_an_answerer_answers_the_same_twice(folder):
     run, said = Run.open(folder / "run"), []
-    first = run.answerer(say=said.append).answer(QUESTION, explain=True)
+    first = run.answerer(notify=said.append).answer(QUESTION, explain=True)
     assert len(first) == 10
     assert len(said) == 1
-    again = Run.open(folder / "run").answerer(say=said.append)
+    again = Run.open(folder / "run").answerer(notify=said.append)
     assert again.answer(QUESTION, explain=True) == first
     assert len(said) == 1  # fitted once
 
@@ -197,7 +199,7 @@ def test_a_graph_that_has_moved(folder, test_queries):
     run = Run.open(folder / "run", folder / "elsewhere")
     assert run.graph.fingerprint == small_graph().fingerprint
     assert len(run.answerer().answer(QUESTION)) == 10
-    run.evaluate(test_queries, empty_queries=5)
+    run.evaluate(test_queries, method="embedding", empty_queries=5)
     assert len(run.evaluations) == 1
 
 
@@ -210,7 +212,7 @@ def test_a_graph_that_has_grown_answers_but_is_not_evaluated(folder, test_querie
     known = [answer.entity for answer in run.answerer().answer(QUESTION, status="known")]
     assert "new" in known
     with pytest.raises(InvalidArgument, match="has gained or lost edges"):
-        run.evaluate(test_queries, empty_queries=5)
+        run.evaluate(test_queries, method="embedding", empty_queries=5)
 
 
 def test_another_graph(folder):

@@ -8,8 +8,9 @@ import signal
 import pytest
 import torch
 
-from betae import KnowledgeGraph, Run, sample_queries, train
+from betae import KnowledgeGraph, Run, train
 from betae.errors import InvalidArgument, StoreError
+from betae.querysets.sample import sample_queries
 from betae.training import loop
 from betae.training.folder import RunFolder
 from betae.training.loop import Outcome
@@ -37,8 +38,8 @@ def _quick():
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "REPORT_EVERY", 5)
-        patch.setattr("betae.answering.edge_fit.EDGES", 100)
-        patch.setattr("betae.answering.edge_fit.PAIRS", 200)
+        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         yield
     torch.set_num_threads(before)
 
@@ -54,7 +55,7 @@ def graph(tmp_path_factory):
 def trained(graph, tmp_path_factory):
     """A run trained in one go, and the lines that it reported."""
     lines = []
-    run = train(graph, CONFIG, tmp_path_factory.mktemp("runs") / "run", report=lines.append)
+    run = train(graph, tmp_path_factory.mktemp("runs") / "run", CONFIG, report=lines.append)
     return run, lines
 
 
@@ -67,7 +68,7 @@ def test_one_call_trains_both(trained, graph):
     beside = Run.open(run.folder).predictor
     assert beside.folder == run.folder / "predictor"
     assert (run.config, beside.config) == (CONFIG, CONFIG.predictor)
-    assert [model.name for model in run.completed_graph().probabilities.predictors] == [
+    assert [model.name for model in run.completed_graph().probabilities.predictors.models] == [
         "betae",
         "complex",
     ]
@@ -81,7 +82,7 @@ def test_one_call_trains_both(trained, graph):
 
 
 def test_the_predictor_is_what_it_would_be_alone(trained, graph, tmp_path):
-    train(graph, CONFIG.predictor, tmp_path / "alone")
+    train(graph, tmp_path / "alone", CONFIG.predictor)
     beside = trained[0].folder / "predictor"
     assert_bit_equal(last_weights(tmp_path / "alone"), last_weights(beside))
 
@@ -94,21 +95,21 @@ def test_answers_and_missing_edges_go_by_both(trained, tmp_path):
     assert list(fitted["predictors"]) == ["betae", "complex"]
     names = [each.model_folder.name for each in (run, run.predictor)]
     assert fitted["model"] == "+".join(names)
-    assert {"betae", "complex"} <= set(run.missing_edges(above=0.01).columns)
+    assert {"betae", "complex"} <= set(run.complete(above=0.01).to_polars().columns)
     queries = sample_queries(run.graph, {"1p": 10}, "valid")
     assert run.evaluate(queries, method="completed").predictors == ["betae", "complex"]
 
     shutil.rmtree(folder / "predictor")
     alone = Run.open(folder, trained[0].graph.folder)
     assert alone.predictor is None
-    assert alone.answerer(say=said.append).answer(QUESTION, 30) != found
+    assert alone.answerer(notify=said.append).answer(QUESTION, 30) != found
     assert len(said) == 1  # fitted anew, for other predictors
-    assert "complex" not in alone.missing_edges(above=0.01).columns
+    assert "complex" not in alone.complete(above=0.01).to_polars().columns
 
 
 def test_a_graph_that_has_moved_has_moved_for_both(graph, tmp_path):
     shutil.copytree(graph.folder, tmp_path / "graph")
-    train(KnowledgeGraph.open(tmp_path / "graph"), CONFIG, tmp_path / "run")
+    train(KnowledgeGraph.open(tmp_path / "graph"), tmp_path / "run", CONFIG)
     (tmp_path / "graph").rename(tmp_path / "moved")
     run = Run.open(tmp_path / "run", tmp_path / "moved")
     assert run.predictor.graph.folder == tmp_path / "moved"
@@ -116,7 +117,7 @@ def test_a_graph_that_has_moved_has_moved_for_both(graph, tmp_path):
 
 
 def test_a_graph_that_is_not_on_disk_is_kept_once(tmp_path):
-    run = train(small_graph(), CONFIG, tmp_path / "run")
+    run = train(small_graph(), tmp_path / "run", CONFIG)
     assert run.predictor.graph.folder.samefile(tmp_path / "run" / "graph")
     assert not (tmp_path / "run" / "predictor" / "graph").exists()
 
@@ -131,14 +132,14 @@ def test_each_part_has_half_the_time(config, graph, monkeypatch, tmp_path):
 
     monkeypatch.setattr("betae.training.loop.fit", fit)
     for minutes in (6.0, None):
-        train(graph, config, tmp_path / "run", minutes=minutes)
+        train(graph, tmp_path / "run", config, minutes=minutes)
     assert times == ([3.0, 3.0, None, None] if config.predictor else [6.0, None])
 
 
 def test_another_predictor_is_another_config(trained, graph):
     other = small_config(predictor={**BESIDE, "steps": 30}, **QUICK)
-    with pytest.raises(InvalidArgument, match=r"another config \(predictor differ\)"):
-        train(graph, other, trained[0].folder, resume=True)
+    with pytest.raises(InvalidArgument, match=r"another config \(predictor\.steps differ\)"):
+        train(graph, trained[0].folder, other, resume=True)
 
 
 # ---- resuming ---------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def train_both(graph_folder, run, killed_at, resume=False):
             os.kill(os.getpid(), signal.SIGKILL)
 
     loop.fit = fit
-    train(KnowledgeGraph.open(graph_folder), CONFIG, run, resume=resume, report=report)
+    train(KnowledgeGraph.open(graph_folder), run, CONFIG, resume=resume, report=report)
 
 
 def assert_same_runs(one, two):
@@ -174,6 +175,7 @@ def assert_same_runs(one, two):
         assert_bit_equal(*map(weights, best))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("killed_at", "has_predictor"),
     [
@@ -190,23 +192,24 @@ def test_a_killed_run_resumes_bit_by_bit(trained, graph, tmp_path, killed_at, ha
     run = Run.open(folder)
     assert (run.predictor is not None) == has_predictor
     assert len(run.answerer().answer(QUESTION, 5)) == 5  # it answers with what there is
-    resumed = train(graph, CONFIG, folder, resume=True)
+    resumed = train(graph, folder, CONFIG, resume=True)
     assert (resumed.outcome.step, resumed.outcome.why) == (20, "all steps done")
     assert_same_runs(trained[0].folder, folder)
     assert run.answerer().answer(QUESTION, 30) == trained[0].answerer().answer(QUESTION, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["model", "predictor"])
 def test_an_interrupted_run_says_so_and_resumes(trained, graph, tmp_path, part):
     def interrupt(line):
         if line["step"] == 5 and line.get("predictor", False) == (part == "predictor"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    run = train(graph, CONFIG, tmp_path / "run", report=interrupt)
+    run = train(graph, tmp_path / "run", CONFIG, report=interrupt)
     assert run.outcome.why == "interrupted"
     assert run.outcome.step == (6 if part == "model" else 20)
     assert (tmp_path / "run" / "predictor").exists() == (part == "predictor")
-    again = train(graph, CONFIG, tmp_path / "run", resume=True)
+    again = train(graph, tmp_path / "run", CONFIG, resume=True)
     assert again.outcome.why == "all steps done"
     for folder in ("", "predictor"):
         straight = last_weights(trained[0].folder / folder)
@@ -216,7 +219,7 @@ def test_an_interrupted_run_says_so_and_resumes(trained, graph, tmp_path, part):
 def test_resuming_a_finished_run_changes_nothing(trained, graph, tmp_path):
     folder = shutil.copytree(trained[0].folder, tmp_path / "run")
     lines = []
-    again = train(graph, CONFIG, folder, resume=True, report=lines.append)
+    again = train(graph, folder, CONFIG, resume=True, report=lines.append)
     assert (again.outcome.why, lines) == ("all steps done", [])
     assert_same_runs(trained[0].folder, folder)
 
@@ -224,6 +227,7 @@ def test_resuming_a_finished_run_changes_nothing(trained, graph, tmp_path):
 # ---- indexes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_both_models_have_an_index_of_their_own(trained, tmp_path):
     folder = shutil.copytree(trained[0].folder, tmp_path / "run")
     graph = trained[0].graph.folder
@@ -238,6 +242,7 @@ def test_both_models_have_an_index_of_their_own(trained, tmp_path):
     assert [each.entity for each in found] == [each.entity for each in exact]
 
 
+@pytest.mark.slow
 def test_an_index_of_an_older_predictor_is_refused(trained, tmp_path):
     folder = shutil.copytree(trained[0].folder, tmp_path / "run")
     run = Run.open(folder, trained[0].graph.folder)

@@ -15,13 +15,14 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 def scale(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.setattr(loop, "REPORT_EVERY", loop.REPORT_EVERY)  # which it changes
-    monkeypatch.setattr("betae.answering.calibration.QUERIES", 3)
-    monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
+    monkeypatch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 3)
+    monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
     import scale
 
     return scale
 
 
+@pytest.mark.slow
 def test_every_step_leaves_its_output_and_what_it_took(scale, tmp_path, monkeypatch):
     monkeypatch.setattr(scale, "SHARE", 0.05)
     options = argparse.Namespace(

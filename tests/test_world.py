@@ -1,6 +1,5 @@
 """What a person meets on `world`: the demonstration, and questions to the run that it trains."""
 
-import io
 import re
 from dataclasses import replace
 from itertools import chain, compress
@@ -11,10 +10,12 @@ from rich.console import Console
 
 import betae
 from betae import Run
-from betae.cli.demo import NUM_PREDICTIONS, QUERY, run_demo
+from betae.cli.runs import DEMO_PREDICTIONS, DEMO_QUERY
 from betae.training.config import default_config
 from tests.cli.test_cli import flat
 from tests.cli.test_cli import run as run_command
+
+pytestmark = pytest.mark.slow
 
 FACTS = Path(betae.__file__).parent / "datasets" / "world"
 
@@ -39,8 +40,10 @@ def capitals_by_hand(*splits):
 def shorter_config(graph):
     """Fewer steps, which are enough for what is tested here."""
     config = default_config(graph)
-    fewer = {"steps": 200, "validate_every": 200, "validation_queries": 20}
-    return replace(config, **fewer, predictor=replace(config.predictor, steps=500))
+    validation = replace(config.validation, every=200, queries=20)
+    return replace(
+        config, steps=200, validation=validation, predictor=replace(config.predictor, steps=500)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +51,11 @@ def demo(tmp_path_factory):
     """The folder that the demonstration leaves, and what it prints, at once and once more."""
     folder = tmp_path_factory.mktemp("world") / "demo"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.training.config.default_config", shorter_config)
-        console = Console(width=1000, file=io.StringIO())
-        run_demo(console, folder)
-        patch.setattr("betae.cli.questions.out", Console(width=1000))
-        again = run_command("demo", "--out", folder)
-    return folder, console.file.getvalue(), again.stdout
+        patch.setattr("betae.run.default_config", shorter_config)
+        patch.setattr("betae.cli.runs.out", Console(width=1000))
+        first, again = (run_command("demo", "--out", folder) for _ in range(2))
+    assert first.exit_code == 0, first.output
+    return folder, first.stdout, again.stdout
 
 
 @pytest.fixture(scope="module")
@@ -72,30 +74,30 @@ def test_the_demo_answers_its_question(demo):
 
     shown = next(line for line in text.splitlines() if capitals[-1] in line)
     assert ", ".join(capitals) in flat(shown)
-    assert f"{len(capitals)} answers follow from the facts at hand:" in text
+    assert f"{len(capitals)} answers follow from the training edges:" in text
     assert not any(capital in shown for capital in of_hosts)
     for words in ("entities", "located_in", "hosted"):
         assert words in text
-    assert f"{len(capitals)} of {len(by_all)} known: train edges only" in text
+    assert f"{len(capitals)} known answers" in text
     # The completed graph gives answers whose facts were hidden, and says which edge was missing.
     rows = [line.split() for line in text.splitlines() if re.match(r" +[0-9.]+%", line)]
-    assert len(rows) == NUM_PREDICTIONS
+    assert len(rows) == DEMO_PREDICTIONS
     chances = [float(row[0].removesuffix("%")) for row in rows]
     assert chances == sorted(chances, reverse=True)
     lines = [" ".join(row[1:]) for row in rows]  # capital, missing edge, verdict
     right = [line.startswith(tuple(hidden)) for line in lines]
     for line, is_right in zip(lines, right, strict=True):
-        assert line.endswith("true, but hidden" if is_right else "wrong")
+        assert line.endswith("true" if is_right else "wrong")
         assert not line.startswith(tuple(of_hosts))
     assert sum(right[:10]) >= 7
     assert sum(" located_in Europe " in line for line in compress(lines, right)) >= 7
-    words = f"{sum(right)} of all {len(hidden)} hidden answers are among these {len(rows)}."
+    words = f"{sum(right)} of all {len(hidden)} held-out answers are among these {len(rows)}."
     assert f"{sum(right[:10])} of the first 10 are true, and {words}" in text
     assert again == text  # the trained run is found again
 
 
 def test_a_prediction_is_at_least_as_probable_as_its_best_derivation(run):
-    found = run.answerer("train").answer(QUERY, status="predicted", explain=True)
+    found = run.answerer("train").answer(DEMO_QUERY, status="predicted", explain=True)
     assert len(found) == 10
     for answer in found:
         assert 0 < answer.why.whole_probability() < answer.probability + 1e-6
@@ -103,11 +105,11 @@ def test_a_prediction_is_at_least_as_probable_as_its_best_derivation(run):
 
 def test_which_edges_count_is_said(run):
     every, train = (
-        run.answerer(edges).answer(QUERY, 100, status="assumed") for edges in ("all", "train")
+        run.answerer(edges).answer(DEMO_QUERY, 100, status="assumed") for edges in ("all", "train")
     )
     assert (every.num_known, train.num_known) == (36, 23)
-    assert "36 known, unless a fact is missing" in every.summary()
-    assert "23 of 36 known: train edges only" in train.summary()
+    assert "36 known answers, 36 assumed; about" in every.summary()
+    assert "(training edges only); about" in train.summary()
     assert all(0.5 < answer.probability < 1 for answer in every)
 
 

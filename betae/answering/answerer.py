@@ -1,51 +1,81 @@
-"""Answerer: a trained run and its graph, ready for questions."""
+"""Answerer: answer questions with a ranker; and open the rankers of a run's folder.
+
+The first time that a run is asked, its probabilities are fitted and kept in the folder, in
+`edges.json` and `calibration.json`. They are fitted again for another model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.answering.ranking import SUREST, Found, are_among
-from betae.answering.results import STATUSES, Answer, Answers, Method, Status
+from betae.answering.by_completion import ByCompletion
+from betae.answering.by_embedding import ByEmbedding, IndexSearch, calibrate
+from betae.answering.by_parts import ByParts, LargeGraph
+from betae.answering.calibration import Calibration
+from betae.answering.completed import CACHE_BYTES, CompletedGraph
+from betae.answering.edge_fit import fit_edges
+from betae.answering.edges import (
+    Counts,
+    EdgePredictors,
+    EdgeProbabilities,
+    EdgeWeights,
+    log_odds_of_missing,
+)
+from betae.answering.results import (
+    MAX_UNCERTAIN,
+    STATUSES,
+    Answer,
+    Answers,
+    Ranking,
+    RankRequest,
+    Status,
+    are_among,
+)
 from betae.checks import check_choice, check_positive
-from betae.errors import InvalidArgument
-from betae.exact.answers import answers, answers_batch, refuted
+from betae.errors import InvalidArgument, StoreError
+from betae.evaluation.results import Method
+from betae.exact.answers import answers, answers_batch, refuted, sure_answers
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import Not, Query
-from betae.queries.names import resolve, unresolve
-from betae.queries.read import as_query, read_question
-from betae.queries.structures import has_negation, structure_of
-from betae.queries.trees import to_tree
+from betae.models.execute import UnionForm
+from betae.models.store import load_model
+from betae.queries.ast import Query
+from betae.queries.read import read_question, unresolve
+from betae.queries.structures import has_negation
+from betae.search import Index
+from betae.storage import read_checked_json, write_checked_json
+from betae.training.folder import RunFolder
 
-TOP = 10  # answers unless another number is asked for
+DEFAULT_K = 10
+
+Fitted = TypeVar("Fitted", EdgeWeights, Calibration)
 
 
-class Ranker(Protocol):
-    """A way to rank entities: by the completed graph, or by embedding."""
+class QuestionRanker(Protocol):
+    """Ranks entities for questions; for evaluation there is `betae.evaluation.ranks.Ranker`."""
 
     method: Method
 
-    def find_many(
-        self,
-        queries: Sequence[Query],
-        known: Sequence[Ids],
-        ruled_out: Sequence[Ids],
-        numbers: Sequence[int],
-    ) -> Iterator[tuple[int, Found]]:
-        """Rank entities for queries of ids; for each at least a number that are neither.
+    def rank(self, requests: Sequence[RankRequest]) -> Iterator[tuple[int, Ranking]]:
+        """Yield the index of each request with its ranking, in any order.
 
-        Each comes with its place among the queries, in any order.
+        A ranking has the known answers and at least k others, if there are as many, but none of the
+        entities that the facts rule out.
         """
+        ...
 
 
-class Asked(NamedTuple):
-    """A question, and which of its answers are wanted: see `Answerer.answer`."""
+class QuestionRequest(NamedTuple):
+    """A question, and which of its answers to return: see `Answerer.answer`."""
 
-    question: str | Query
+    question: str | Query | tuple[Any, ...]
     k: int | None = None
     status: Status | None = None
     threshold: float = 0.0
@@ -53,19 +83,18 @@ class Asked(NamedTuple):
 
 
 class Answerer:
-    """Answer questions of any shape: which entities, how probable, known or predicted, and why.
+    """Answers questions: entities with status, probability and derivation.
 
-    `Run.answerer` makes one. `edges` says which edges of the graph count as known facts: all, or
-    those of training, or those of training and validation.
+    `edges` are the edges of the graph that count as known.
     """
 
-    def __init__(self, graph: KnowledgeGraph, ranker: Ranker, edges: Edges = "all"):
+    def __init__(self, graph: KnowledgeGraph, ranker: QuestionRanker, edges: Edges = "all"):
         check_choice("edges", edges, EDGES)
         self.graph, self.ranker, self.edges = graph, ranker, edges
 
     def answer(
         self,
-        question: str | Query,
+        question: str | Query | tuple[Any, ...],
         k: int | None = None,
         *,
         status: Status | None = None,
@@ -74,131 +103,228 @@ class Answerer:
     ) -> Answers:
         """Return the k best answers to a question: logic text, SPARQL, or a tree.
 
-        Without k, it is the LIMIT of SPARQL, or 10. Facts come first. `status` keeps only known,
-        assumed or predicted ones, `threshold` only those that are at least that probable.
+        k defaults to the LIMIT of SPARQL, or 10. Facts come first. `status` keeps only known,
+        assumed or predicted answers, `threshold` only those at least as probable, and `explain`
+        adds the best derivations.
         """
-        return self.answer_many([Asked(question, k, status, threshold, explain)])[0]
+        return self.answer_many([QuestionRequest(question, k, status, threshold, explain)])[0]
 
-    def answer_many(self, asked: Sequence[Asked]) -> list[Answers]:
-        """Return the answers to many questions, those of one structure found together."""
-        results = dict(self.answer_each(asked))
-        return [results[place] for place in range(len(asked))]
+    def answer_many(self, requests: Sequence[QuestionRequest]) -> list[Answers]:
+        """Answer many questions; those of one structure are evaluated together."""
+        results = dict(self.answer_each(requests))
+        return [results[i] for i in range(len(requests))]
 
-    def answer_each(self, asked: Sequence[Asked]) -> Iterator[tuple[int, Answers]]:
-        """Yield the place of each question with its answers, as they are found, in any order."""
-        if not asked:
+    def answer_each(self, requests: Sequence[QuestionRequest]) -> Iterator[tuple[int, Answers]]:
+        """Yield the index of each question with its answers, as they are found, in any order."""
+        if not requests:
             return
-        queries, numbers = zip(*map(self._read, asked), strict=True)
-        known = list(answers_batch(self.graph, queries, self.edges))
-        ruled_out = [refuted(self.graph, query, self.edges) for query in queries]
-        for place, found in self.ranker.find_many(queries, known, ruled_out, numbers):
-            facts, k = known[place], numbers[place]
-            yield place, self._answers(asked[place], queries[place], k, facts, found)
+        queries, counts = zip(*map(self._read, requests), strict=True)
+        known = answers_batch(self.graph, queries, self.edges)
+        ruled_out = refuted(self.graph, queries, self.edges)
+        to_rank = [*map(RankRequest, queries, known, ruled_out, counts)]
+        for i, ranking in self.ranker.rank(to_rank):
+            yield i, self._choose(requests[i], to_rank[i], ranking)
 
-    def _answers(self, asked: Asked, query: Query, k: int, known: Ids, found: Found) -> Answers:
-        """Choose the answers that are wanted of those that were found."""
-        certain = known  # whatever facts are missing
+    def _read(self, request: QuestionRequest) -> tuple[Query, int]:
+        """Check a request; return its query of ids and the number of answers it asks for."""
+        question = read_question(request.question, self.graph)
+        limit = DEFAULT_K if question.limit is None else question.limit
+        k = limit if request.k is None else request.k
+        check_positive("k", k, whole=True)
+        if request.status is not None:
+            check_choice("status", request.status, STATUSES)
+        if not 0 <= request.threshold <= 1:
+            raise InvalidArgument(f"threshold is {request.threshold!r}; it must be from 0 to 1.")
+        return question.tree, k
+
+    def _choose(self, request: QuestionRequest, ranked: RankRequest, ranking: Ranking) -> Answers:
+        """Choose the requested answers of a ranking."""
+        query, known = ranked.query, ranked.known
+        certain = known  # without a negation, no missing fact can refute a known answer
         if has_negation(query):
-            certain = refuted(self.graph, Not(query), self.edges)
-        listed, expected = _list(found, known, certain), None
-        if found.probabilities is not None:
-            expected = float(listed.probabilities.sum()) + found.rest
-        wanted = listed.wanted(k, asked.status, asked.threshold)
-        by_all = known if self.edges == "all" else answers(self.graph, query, "all")
+            certain = sure_answers(self.graph, [query], self.edges)[0]
+        by_all_edges = known if self.edges == "all" else answers(self.graph, query, "all")
+        listed, expected = _Listed.of(ranking, known, certain), None
+        if ranking.probabilities is not None:
+            expected = float(listed.probabilities.sum()) + ranking.rest
+        chosen = listed.choose(ranked.k, request.status, request.threshold)
         return Answers(
             query=str(unresolve(query, self.graph)),
-            answers=tuple(self._answer(listed, place, found, asked.explain) for place in wanted),
+            answers=tuple(self._describe(listed, i, ranking, request.explain) for i in chosen),
             method=self.ranker.method,
             edges=self.edges,
             num_known=len(known),
-            num_by_all=len(by_all),
+            num_by_all=len(by_all_edges),
             num_assumed=len(known) - len(certain),
             expected=expected,
-            entropy=found.entropy,
+            entropy=ranking.entropy,
         )
 
-    def _read(self, asked: Asked) -> tuple[Query, int]:
-        """Return a question as a query of ids, and how many answers are wanted."""
-        question, limit = asked.question, None
-        if isinstance(question, str):
-            read = read_question(question, self.graph.prefixes)
-            question, limit = to_tree(read), read.limit
-        query = resolve(as_query(question), self.graph)
-        structure_of(query)  # raises if it has placeholders
-        k = asked.k if asked.k is not None else TOP if limit is None else limit
-        _check_arguments(k, asked.status, asked.threshold)
-        return query, k
-
-    def _answer(self, listed: _Listed, place: int, found: Found, explain: bool) -> Answer:
-        entity, probability = int(listed.ids[place]), float(listed.probabilities[place])
-        rank, distance = int(listed.ranks[place]) or None, float(listed.distances[place])
-        if rank is None and found.rank_behind is not None:
-            rank = found.rank_behind(entity)
+    def _describe(self, listed: _Listed, i: int, ranking: Ranking, explain: bool) -> Answer:
+        entity, probability = int(listed.ids[i]), float(listed.probabilities[i])
+        rank, distance = int(listed.ranks[i]) or None, float(listed.distances[i])
+        if rank is None and ranking.rank_of is not None:
+            rank = ranking.rank_of(entity)
         return Answer(
             self.graph.entities[entity],
             self.graph.entity_label(entity),
             rank,
             None if np.isnan(probability) else probability,
-            tuple(STATUSES)[listed.statuses[place]],
+            tuple(STATUSES)[listed.statuses[i]],
             None if np.isnan(distance) else -distance,
-            found.explain(entity) if explain and found.explain else None,
+            ranking.explain(entity) if explain and ranking.explain else None,
         )
 
 
+@dataclass(frozen=True)
 class _Listed:
-    """The entities that were found, facts first, as columns."""
+    """Columns of entities, facts first: those of a ranking, and known ones that are not in it."""
 
-    def __init__(
-        self,
-        ids: NDArray[np.int64],
-        probabilities: NDArray[np.float64],
-        distances: NDArray[np.float64],
-        ranks: NDArray[np.int64],
-        statuses: NDArray[np.int8],
-    ):
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]  # NaN if the run has none
+    distances: NDArray[np.float64]  # NaN over the completed graph
+    ranks: NDArray[np.int64]  # 0 if unknown
+    statuses: NDArray[np.int8]  # indices into STATUSES
+
+    @classmethod
+    def of(cls, ranking: Ranking, known: Ids, certain: Ids) -> _Listed:
+        """List a ranking; known answers that are not in it come first."""
+        missed = known[~are_among(known, ranking.ids)]
+        ids = np.concatenate([missed, ranking.ids])
+        statuses = np.full(len(ids), 2, dtype=np.int8)
+        statuses[are_among(ids, known)] = 1
+        statuses[are_among(ids, certain)] = 0
         order = np.argsort(statuses, kind="stable")
-        self.ids, self.probabilities = ids[order], probabilities[order]
-        self.distances, self.ranks, self.statuses = distances[order], ranks[order], statuses[order]
+        probabilities, distances = np.full((2, len(ids)), np.nan)
+        if ranking.probabilities is not None:
+            probabilities[: len(missed)] = 1.0
+            probabilities[len(missed) :] = ranking.probabilities
+            probabilities = np.where(statuses == 0, 1.0, np.minimum(probabilities, MAX_UNCERTAIN))
+        ranks = np.zeros(len(ids), dtype=np.int64)
+        if ranking.distances is None:
+            ranks[order] = np.arange(1, len(ids) + 1)
+        else:
+            distances[len(missed) :] = ranking.distances
+            places = np.arange(1, len(ranking.ids) + 1)
+            ranks[len(missed) :] = places * (places <= ranking.num_ranked)
+        numbers = probabilities[order], distances[order]
+        return cls(ids[order], *numbers, ranks[order], statuses[order])
 
-    def wanted(self, k: int, status: Status | None, threshold: float) -> list[int]:
-        """Return the places of the first k entities that are asked for."""
-        is_wanted = ~(self.probabilities < threshold)
-        # By embedding, a calibrated probability of 0 still has a rank.
-        is_wanted &= ~((self.probabilities == 0) & np.isnan(self.distances))
+    def choose(self, k: int, status: Status | None, threshold: float) -> list[int]:
+        """Return the indices of the first k entities of a status and above a threshold."""
+        is_chosen = ~(self.probabilities < threshold)
+        # Over the completed graph, 0 is no answer; by embedding, it is still ranked.
+        is_chosen &= (self.probabilities != 0) | ~np.isnan(self.distances)
         if status is not None:
-            is_wanted &= self.statuses == list(STATUSES).index(status)
-        places: list[int] = np.flatnonzero(is_wanted)[:k].tolist()
-        return places
+            is_chosen &= self.statuses == list(STATUSES).index(status)
+        indices: list[int] = np.flatnonzero(is_chosen)[:k].tolist()
+        return indices
 
 
-def _list(found: Found, known: Ids, certain: Ids) -> _Listed:
-    """Put known answers before predicted ones; those that the method did not find come in front."""
-    missed = known[~are_among(known, found.ids)]
-    ids, number = np.concatenate([missed, found.ids]), len(found.ids)
-    statuses = np.full(len(ids), 2, dtype=np.int8)
-    statuses[are_among(ids, known)] = 1
-    statuses[are_among(ids, certain)] = 0
-
-    def column(values: NDArray[np.floating] | None) -> NDArray[np.float64]:
-        values = np.full(number, np.nan) if values is None else values
-        return np.concatenate([np.full(len(missed), np.nan), values])
-
-    probabilities = column(found.probabilities)
-    if found.probabilities is not None:
-        probabilities[np.isnan(probabilities)] = 1.0  # known answers that an index has missed
-        probabilities = np.where(statuses == 0, 1.0, np.minimum(probabilities, SUREST))
-    num_ranked = number if found.num_ranked is None else found.num_ranked
-    places = np.arange(1, number + 1)
-    ranks = np.concatenate([np.zeros(len(missed), np.int64), places * (places <= num_ranked)])
-    listed = _Listed(ids, probabilities, column(found.distances), ranks, statuses)
-    if found.distances is None:  # the order of the list is the order of the method
-        listed.ranks = np.arange(1, len(ids) + 1)
-    return listed
+# ---- opening a run ------------------------------------------------------------------------------
 
 
-def _check_arguments(k: int, status: Status | None, threshold: float) -> None:
-    check_positive("k", k, whole=True)
-    if status is not None:
-        check_choice("status", status, STATUSES)
-    if not 0 <= threshold <= 1:
-        raise InvalidArgument(f"threshold is {threshold!r}; it must be from 0 to 1.")
+def open_answerer(
+    folder: RunFolder,
+    graph: KnowledgeGraph,
+    edges: Edges,
+    *,
+    method: Method,
+    use_index: bool,
+    union: UnionForm,
+    cache_bytes: int,
+    notify: Callable[[str], None],
+) -> Answerer:
+    """Load the models of a run to answer questions: see `Run.answerer`.
+
+    Without validation edges nothing can be fitted, and answers are ranked by embedding.
+    """
+    ranker: QuestionRanker
+    if method == "embedding" or not len(graph.splits["valid"]):
+        ranker = _open_by_embedding(folder, graph, use_index, union, notify)
+    elif use_index:
+        predictors = _open_predictors(folder, graph, edges, use_index, notify)
+        ranker = ByParts(LargeGraph(graph, predictors, edges))
+    else:
+        completed = open_completed_graph(folder, graph, edges, cache_bytes, notify)
+        ranker = ByCompletion(graph, completed)
+    return Answerer(graph, ranker, edges)
+
+
+def open_completed_graph(
+    folder: RunFolder,
+    graph: KnowledgeGraph,
+    edges: Edges,
+    cache_bytes: int = CACHE_BYTES,
+    notify: Callable[[str], None] = lambda _: None,
+) -> CompletedGraph:
+    """Load the models of a run to complete its graph, of which `edges` are known."""
+    predictors = _open_predictors(folder, graph, edges, False, notify)
+    probabilities = EdgeProbabilities(predictors, Counts(graph.adjacency(edges)))
+    return CompletedGraph(graph, probabilities, cache_bytes)
+
+
+def _open_predictors(
+    folder: RunFolder,
+    graph: KnowledgeGraph,
+    edges: Edges,
+    use_index: bool,
+    notify: Callable[[str], None],
+) -> EdgePredictors:
+    """Load the model of a run and its link predictor, if there is one, and their weights."""
+    folders = [each for each in (folder, RunFolder(folder.predictor)) if each.has_model]
+    # Looked up once: training may go on, and replace the best model.
+    best = [each.best_model() for each in folders]
+    pairs = zip(folders, best, strict=True) if use_index else ()
+    indexes = [Index.open(each.index, model.name) for each, model in pairs]
+    models = [load_model(model, check_rows=not use_index) for model in best]
+
+    def fit() -> EdgeWeights:
+        notify("Fitting the probabilities of edges on validation edges, once")
+        return fit_edges(models, graph, in_parts=use_index)
+
+    names = "+".join(model.name for model in best)
+    weights = _fit_once(folder.edges, names, EdgeWeights.from_json, fit)
+    return EdgePredictors(models, weights, log_odds_of_missing(graph, edges), indexes)
+
+
+def _open_by_embedding(
+    folder: RunFolder,
+    graph: KnowledgeGraph,
+    use_index: bool,
+    union: UnionForm,
+    notify: Callable[[str], None],
+) -> ByEmbedding:
+    best = folder.best_model()  # looked up once: see `_open_predictors`
+    index = Index.open(folder.index, best.name) if use_index else None
+    model = load_model(best, check_rows=not use_index)
+    search = IndexSearch(model, index) if index else None
+
+    def fit() -> Calibration:
+        notify("Fitting probabilities on validation queries, once")
+        return calibrate(model, graph, search)
+
+    calibration = None
+    if len(graph.splits["valid"]):
+        calibration = _fit_once(folder.calibration, best.name, Calibration.from_json, fit)
+    return ByEmbedding(graph, model, calibration, search, union)
+
+
+def _fit_once(
+    path: Path,
+    model: str,
+    from_json: Callable[[Mapping[str, Any]], Fitted],
+    fit: Callable[[], Fitted],
+) -> Fitted:
+    """Read what was fitted for a model, or fit it and keep it."""
+    remedy = "delete it, and it is fitted again"
+    content = read_checked_json(path, remedy)  # None also for a file of an earlier version
+    if content is not None and content.pop("model", None) == model:
+        try:
+            return from_json(content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{path} is damaged ({error}): {remedy}.") from error
+    found = fit()
+    with suppress(StoreError):  # a read-only run is fitted again each time
+        write_checked_json(path, {"model": model, **asdict(found)})
+    return found

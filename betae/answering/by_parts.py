@@ -1,129 +1,142 @@
-"""Answers from the completed graph where that is too large: from the part of it around a question.
+"""ByParts: answers from a graph too large to complete, by completing the part around a question.
 
-Entities are gathered step by step, as the question leads. For each source of a step, its known
-tails, and those that the predictors' indexes propose for the missing edges. The sources of the next
-step are the most probable of what was gathered so far. The question is then evaluated over these
-entities as over a small graph.
+Entities are gathered step by step along the question: from each source of a step its known tails,
+and the tails that the models' indexes propose for missing edges. The sources of the next step are
+the most probable entities so far. The question is then evaluated over the gathered entities as over
+a small graph, by the same code. Two things are approximate:
+
+- A missing edge to an entity outside the part is left out.
+- The log-partition of a row, ln sum exp s(t), is taken over the part. A random sample of all
+  entities is in it, each weighted by the number of entities it represents.
+
+The edges of an entity are counted in the whole graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from betae.answering.derivation import derive
-from betae.answering.part import TAILS, Entities, LargeGraph, Part, numbers, projected
-from betae.answering.ranking import Found, ascending
-from betae.answering.results import Method, Step
-from betae.answering.truth import (
-    NEGLIGIBLE,
-    SOURCES,
-    Evaluation,
-    best_derivations,
-    evaluate,
-    negations_inward,
+from betae.answering.by_completion import Derivations
+from betae.answering.completed import CompletedGraph
+from betae.answering.edges import (
+    Counts,
+    EdgePredictors,
+    EdgeProbabilities,
+    as_triples,
+    flat_ranges,
+    project,
 )
+from betae.answering.identities import apply_identities
+from betae.answering.results import Ranking, RankRequest, Step, stable_argsort
+from betae.answering.truth import NEGLIGIBLE, SOURCES, TruthTree, truth_trees
 from betae.errors import UnsupportedQuery
-from betae.graph.edges import Ids
+from betae.evaluation.results import Method
+from betae.graph.edges import Adjacency, Edges
+from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import And, Entity, Not, Or, Project, Query, nodes
-from betae.queries.structures import structure_of
-from betae.search.approximate import Index
+from betae.querysets.sample import random_stream
+
+PART_SAMPLE = 1000  # entities of the random sample
+PROPOSED_TAILS = 200  # that an index proposes for a (head, relation), beside known ones
+MAX_KNOWN_TAILS = 10_000  # of a step; further ones are skipped
+PART_CACHE_BYTES = 2**27
+MANY_EDGES = 10_000  # entities with more are searched for edges by binary search
+
+EntityIds = NDArray[np.int64]
+
+
+# ---- the ranker ---------------------------------------------------------------------------------
 
 
 class ByParts:
-    """Rank the entities around a question by its truth values over the completed graph."""
+    """Rank the entities around a question by its truth values over the completed part."""
 
     method: Method = "completed"
 
-    def __init__(self, large: LargeGraph, indexes: Sequence[Index]):
-        self.large, self.indexes = large, indexes  # an index for each predictor
+    def __init__(self, large: LargeGraph):
+        self.large = large
 
-    def find_many(
-        self,
-        queries: Sequence[Query],
-        known: Sequence[Ids],  # noqa: ARG002
-        ruled_out: Sequence[Ids],
-        numbers: Sequence[int],  # noqa: ARG002
-    ) -> Iterator[tuple[int, Found]]:
-        """Yield the place of each query of ids with the entities around it, best first."""
+    def rank(self, requests: Sequence[RankRequest]) -> Iterator[tuple[int, Ranking]]:
+        """Yield the index of each request with all gathered entities: see `QuestionRanker`."""
+        queries = [apply_identities(request.query) for request in requests]
         for query in queries:
             _check_bounded(query)
-        for place, query in enumerate(queries):
+        for i, query in enumerate(queries):
             part = self.large.part(self._gather(query))
-            yield place, self._found(part, _evaluated(part, query)).without(ruled_out[place])
+            yield i, _ranking(part, _evaluated(part, query)).without(requests[i].ruled_out)
 
-    def _found(self, part: Part, work: Evaluation) -> Found:
-        truth = work.root.values[0]
-
-        @cache
-        def best() -> Evaluation:
-            return best_derivations(part.completed, work)
-
-        def explain(entity: int) -> Step:
-            place = int(np.searchsorted(part.ids, entity))
-            return derive(part.graph, part.completed, best(), place)
-
-        order = ascending(-truth)
-        return Found(
-            part.ids[order],
-            truth[order].astype(np.float64),
-            explain=explain,
-            rest=float(truth @ (part.stands_for - 1)),
-        )
-
-    # ---- gathering ------------------------------------------------------------------------------
-
-    def _gather(self, query: Query) -> Entities:
-        """Return the entities that a query may lead to, those on the way included."""
+    def _gather(self, query: Query) -> EntityIds:
+        """Return the entities that a query may lead to, including those on the way."""
         if isinstance(query, Entity):
             return np.array([int(query.name)])
         found = np.unique(np.concatenate([*map(self._gather, query.operands)]))
         if not isinstance(query, Project):
             return found
         if isinstance(query.operand, Entity):
-            return np.union1d(found, self._step(found, found, int(query.relation)))
+            return np.union1d(found, self._tails(found, found, int(query.relation)))
         part = self.large.part(found)
-        values = _evaluated(part, query.operand).root.values[0]
-        worth = values * part.completed.promise(int(query.relation))
-        likely = np.flatnonzero(values >= NEGLIGIBLE)
-        chosen = likely[ascending(-worth[likely])[:SOURCES]]
-        sources = part.ids[likely[ascending(-values[likely])]]
-        return np.union1d(found, self._step(part.ids[chosen], sources, int(query.relation)))
+        truth = _evaluated(part, query.operand).root[0]
+        worth = truth * part.completed.promise(int(query.relation))
+        likely = np.flatnonzero(truth >= NEGLIGIBLE)
+        sources = part.ids[likely[stable_argsort(-truth[likely])]]
+        promising = part.ids[likely[stable_argsort(-worth[likely])[:SOURCES]]]
+        return np.union1d(found, self._tails(sources, promising, int(query.relation)))
 
-    def _step(self, chosen: Entities, sources: Entities, relation: int) -> Entities:
-        """Return known tails of sources, and those proposed for the missing edges of some."""
-        tails = [self.large.known_tails(sources, np.full(len(sources), relation))]
-        learned = chosen[chosen < self.large.num_learned]
+    def _tails(self, sources: EntityIds, promising: EntityIds, relation: int) -> EntityIds:
+        """Return the known tails of all sources, and those proposed for the promising ones."""
+        large, predictors = self.large, self.large.predictors
+        tails = [large.known_tails(sources, np.full(len(sources), relation))]
+        learned = promising[promising < predictors.num_entities]
         if not len(learned):
             return tails[0]
         relations = np.full(len(learned), relation)
-        most = int(numbers(self.large.adjacency, learned, relations).max())
-        for model, index in zip(self.large.predictors, self.indexes, strict=True):
+        max_known = int(large.counts.num_tails(learned, relations).max())
+        count = PROPOSED_TAILS + min(max_known, PROPOSED_TAILS)
+        for model, index in zip(predictors.models, predictors.indexes, strict=True):
             if relation < model.num_relations:
                 with torch.no_grad():
-                    sets = projected(model, learned, relations)
-                    found = index.candidates(model.set_vectors(sets), TAILS + min(most, TAILS))
-                tails.append(np.unique(found[(found >= 0) & (found < self.large.num_learned)]))
+                    sets = project(model, learned, relations)
+                    found = index.candidates(model.set_vectors(sets), count)
+                tails.append(np.unique(found[(found >= 0) & (found < predictors.num_entities)]))
         return np.concatenate(tails)
 
 
-def _evaluated(part: Part, query: Query) -> Evaluation:
-    structure, symbols = structure_of(part.local(query))
-    return evaluate(part.completed, structure, np.array([symbols], dtype=np.int32))
+def _evaluated(part: Part, query: Query) -> TruthTree:
+    ((_, tree),) = truth_trees(part.completed, [part.local(query)])
+    return tree
+
+
+def _ranking(part: Part, tree: TruthTree) -> Ranking:
+    truth = tree.root[0]
+    derivations = Derivations(part.graph, part.completed, tree)
+
+    def explain(entity: int) -> Step:
+        return derivations(int(np.searchsorted(part.ids, entity)))
+
+    order = stable_argsort(-truth)
+    return Ranking(
+        part.ids[order],
+        truth[order].astype(np.float64),
+        explain=explain,
+        rest=float(truth @ (part.represents - 1)),
+    )
 
 
 def _check_bounded(query: Query) -> None:
-    """Raise for a query that asks for nearly all entities, or for what they lead to."""
-    query = negations_inward(query)
+    """Raise for a query that asks for nearly all entities, or for a step from them."""
     sources = [node.operand for node in nodes(query) if isinstance(node, Project)]
     for node in (query, *sources):
         if not _is_bounded(node):
             raise UnsupportedQuery(
-                f"{node} holds of nearly all entities, of which an index finds some alone. Add a "
-                "condition that is not negated, or leave out the index."
+                f"{node} holds for nearly all entities, and an index finds only some. Add a "
+                "condition that is not negated, or answer without the index."
             )
 
 
@@ -136,3 +149,112 @@ def _is_bounded(query: Query) -> bool:
         case Or():
             return all(map(_is_bounded, query.operands))
     return True
+
+
+# ---- parts of a graph ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some entities of a graph and the edges among them; an entity's local id is its index."""
+
+    ids: EntityIds  # ascending
+    graph: KnowledgeGraph
+    completed: CompletedGraph
+    represents: NDArray[np.float64]  # number of entities that each represents, itself included
+
+    def local(self, query: Query) -> Query:
+        """Return a query with local ids of entities."""
+        if isinstance(query, Entity):
+            return Entity(int(np.searchsorted(self.ids, int(query.name))))
+        return query.with_operands(*map(self.local, query.operands))
+
+
+class LargeGraph:
+    """A graph that is completed in parts."""
+
+    def __init__(self, graph: KnowledgeGraph, predictors: EdgePredictors, edges: Edges = "all"):
+        # The embedding of a whole question would be compared with all entities.
+        weights = replace(predictors.weights, whole=None)
+        self.graph, self.predictors = graph, replace(predictors, weights=weights)
+        self.adjacency = graph.adjacency(edges)
+        self.counts = Counts(self.adjacency)
+        size = min(PART_SAMPLE, predictors.num_entities)
+        sample = random_stream(0, "others").choice(predictors.num_entities, size, replace=False)
+        self.sample = np.sort(sample)
+
+    def known_tails(self, heads: EntityIds, relations: NDArray[Any]) -> EntityIds:
+        """Return the known tails of each (head, relation), MAX_KNOWN_TAILS at most."""
+        tails: list[NDArray[Any]] = [heads[:0]]
+        left = MAX_KNOWN_TAILS
+        for head, relation in zip(heads.tolist(), relations.tolist(), strict=True):
+            if left > 0:
+                tails.append(self.adjacency.neighbours(head, relation)[:left])
+                left -= len(tails[-1])
+        return np.concatenate(tails).astype(np.int64)
+
+    def part(self, ids: NDArray[Any]) -> Part:
+        """Return the part of these entities and of the random sample."""
+        chosen = np.unique(ids).astype(np.int64)
+        both = np.union1d(chosen, self.sample)
+        is_sampled = np.isin(both, chosen, invert=True)
+        num_learned = self.predictors.num_entities
+        num_others = max(0, num_learned - int((chosen < num_learned).sum()))
+        weight = max(1.0, num_others / max(1, int(is_sampled.sum())))
+        represents = np.where(is_sampled, weight, 1.0)
+        graph, adjacency = self.graph, _among(self.adjacency, both, self.graph.num_relations)
+        nothing = np.empty((0, 3), dtype=np.int32)
+        part = KnowledgeGraph(
+            graph.entities.take(both),
+            graph.relations,
+            {"train": nothing, "valid": nothing, "test": nothing},
+            {"train": adjacency},
+            prefixes=graph.prefixes,
+        )
+        counts = _PartCounts(adjacency, self.counts, both)
+        probabilities = EdgeProbabilities(self.predictors, counts, both, represents)
+        return Part(both, part, CompletedGraph(part, probabilities, PART_CACHE_BYTES), represents)
+
+
+class _PartCounts(Counts):
+    """Known tails in a part, with their counts in the whole graph."""
+
+    def __init__(self, adjacency: Adjacency, whole: Counts, ids: EntityIds):
+        self.adjacency, self.whole, self.ids = adjacency, whole, ids
+        self.totals = whole.totals
+        self.heads = cache(self.heads)  # type: ignore[method-assign]
+
+    def num_tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of known tails of each (head, relation)."""
+        return self.whole.num_tails(self.ids[heads], relations)
+
+    def heads(self, relation: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the heads of a relation in the part, and their numbers of tails."""
+        num_tails = self.whole.num_tails(self.ids, np.full(len(self.ids), relation))
+        heads = np.flatnonzero(num_tails)
+        return heads.astype(np.int32), num_tails[heads]
+
+
+def _among(adjacency: Adjacency, ids: EntityIds, num_relations: int) -> Adjacency:
+    """Return the edges among some entities, by local ids.
+
+    An edge is found from an end with few edges; between two ends with many, by binary search.
+    """
+    degrees = adjacency.degrees(ids)
+    heavy, light = np.flatnonzero(degrees > MANY_EDGES), np.flatnonzero(degrees <= MANY_EDGES)
+    starts, lengths = adjacency.tail_offsets[adjacency.head_offsets[ids[light]]], degrees[light]
+    indices = flat_ranges(starts, lengths)
+    tails = np.minimum(np.searchsorted(ids, adjacency.tails[indices]), len(ids) - 1)
+    is_inside = ids[tails] == adjacency.tails[indices]
+    pairs = np.searchsorted(adjacency.tail_offsets, indices[is_inside], side="right") - 1
+    heads = np.repeat(light, lengths)[is_inside]
+    pieces = [np.column_stack([heads, adjacency.relations[pairs], tails[is_inside]])]
+    for head in heavy.tolist():
+        for pair in range(*adjacency.head_offsets[ids[head] : ids[head] + 2].tolist()):
+            of_pair = adjacency.tails[slice(*adjacency.tail_offsets[pair : pair + 2].tolist())]
+            found = np.searchsorted(of_pair, ids[heavy])
+            tails = heavy[of_pair[np.minimum(found, len(of_pair) - 1)] == ids[heavy]]
+            ends = np.full(len(tails), head), np.full(len(tails), adjacency.relations[pair])
+            pieces.append(np.column_stack([*ends, tails]))
+    triples = np.unique(as_triples(*np.concatenate(pieces).T).astype(np.int32), axis=0)
+    return Adjacency.from_triples(triples, len(ids), num_relations // 2)

@@ -1,27 +1,23 @@
-"""The probability that an edge which the graph does not have is there all the same.
+"""Probabilities of missing edges, from the scores of models and how full both ends are.
 
-For a head h, a relation r and every entity t,
+For a head h, a relation r and every entity t that is not a known tail,
 
-    s(t) = sum_k w_k score_k(h, r, t) + v . fullness(t, inverse of r) + u . loop(h, r) [t = h]
-    p(t) = logistic(a s(t) - b ln sum_t' exp s(t') + c . fullness(h, r) + d)
+    s(t) = sum_k w_k score_k(h, r, t) + v . fullness(t, inverse of r) + u . loop(r) [t = h]
+    p(t) = logistic(a s(t) + b ln sum_t' exp s(t') + c . fullness(h, r) + d)
 
-over the entities that are not known tails. A score is a predictor's distance, negated, and there
-may be several predictors. How full an end is says how many edges of the relation it has already,
-against what entities that have any have on average: who has one capital will not get another.
-An edge from an entity to itself is as likely as the relation's known edges say.
+A score is the negated distance of one of the models. The fullness of an end compares its number of
+edges of the relation with the mean over entities that have any: a country with a capital will not
+get another. A loop, t = h, is as likely as the relation's known edges say.
 
-The first line is fitted listwise, each validation edge against the unknown tails of its row: this
-is what the order in a row depends on. The second line, which keeps that order, is fitted as a
-logistic regression: see `edge_fit`.
+`edge_fit` fits the weights: w, v and u listwise, since they decide the order of a row, the others,
+which keep that order, by logistic regression. A further predictor is one more score in s(t).
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,95 +25,146 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from betae.errors import StoreError
-from betae.graph.edges import Adjacency, Edges
+from betae.answering.results import MAX_PREDICTED
+from betae.graph.edges import Adjacency, Edges, Ragged
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.ragged import Ragged
 from betae.models.base import QueryModel
-from betae.storage import writing_file
+from betae.search import Index
 
 Floats = NDArray[np.float32]
 
-SUREST = 0.999  # a prediction is never certain
-FULLNESS = ("ln(1 + n)", "n > 0", "n > 0, ln mean")  # of an end: see `fullness`
-TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # what tells the tails of a row apart
-ROW = ("score", "ln sum exp(score)", *FULLNESS, "ln mean", "1")  # what a probability depends on
+FULLNESS = ("ln(1 + n)", "n > 0", "n > 0, ln mean")  # features of an end: see `fullness`
+TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # features of a tail, in s
+OF_HEAD = (*FULLNESS, "ln mean", "1")  # features of a (head, relation): see `head_features`
+ROW = ("score", "ln sum exp(score)", *OF_HEAD)  # features of p
+
+COUNT_BATCH = 2**22  # (head, relation) pairs that are counted together
 
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """The fitted numbers."""
+    """The fitted weights of the features, by name."""
 
-    predictors: dict[str, float]  # name of the model -> factor on its score
-    tail: dict[str, float]  # TAIL; the fullness is by the inverse relation
+    predictors: dict[str, float]  # by the name of the model
+    tail: dict[str, float]  # TAIL; the fullness is that of the tail, by the inverse relation
     row: dict[str, float]  # ROW; the fullness is that of the head
-    whole: float | None = None  # factor on the distances of whole questions: see `whole`
+    whole: float | None = None  # scale of distances from whole questions: see `completed`
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> EdgeWeights:
+        """Check and build the weights; raises ValueError or TypeError if they are not complete."""
+        weights = cls(**content)
+        if tuple(weights.tail) != TAIL or tuple(weights.row) != ROW or not weights.predictors:
+            raise ValueError("it does not have the weights that are needed")
+        values = [*weights.predictors.values(), *weights.tail.values(), *weights.row.values()]
+        values.append(0.0 if weights.whole is None else weights.whole)
+        if not np.isfinite(np.array(values, dtype=float)).all():
+            raise ValueError("a weight is not a finite number")
+        return weights
 
 
-def fullness(counts: NDArray[Any], mean: float | NDArray[np.float64]) -> Floats:
-    """Return how full ends are that have `counts` edges of a relation, (n, len(FULLNESS)).
+@dataclass(frozen=True)
+class EdgePredictors:
+    """The models that score edges, and how their scores become probabilities."""
 
-    `mean` is how many such edges the entities have that have any, for all ends or for each.
+    models: Sequence[QueryModel]
+    weights: EdgeWeights
+    log_odds: float = 0.0  # added for every missing edge: see `log_odds_of_missing`
+    indexes: Sequence[Index] = ()  # of the models' entities, for graphs completed in parts
+
+    @property
+    def num_entities(self) -> int:
+        """The number of entities that all models have learned."""
+        return min(model.num_entities for model in self.models)
+
+    @property
+    def num_relations(self) -> int:
+        """The number of directed relations that all models have learned."""
+        return min(model.num_relations for model in self.models)
+
+
+def validation_share(graph: KnowledgeGraph) -> float:
+    """Return the share of validation edges among the held-out edges."""
+    valid, test = len(graph.splits["valid"]), len(graph.splits["test"])
+    return valid / max(1, valid + test)
+
+
+def log_odds_of_missing(graph: KnowledgeGraph, edges: Edges) -> float:
+    """Return what to add to fitted log-odds when these edges are known.
+
+    The fit gives the probability that an edge outside training was held out. Once validation edges
+    are known too, only test edges are missing. With all edges known, the number of missing ones is
+    unknown, and taken to be that of the held-out ones.
     """
-    has_any = (counts > 0).astype(np.float32)
-    columns = [np.log1p(counts), has_any, has_any * np.log(mean)]
+    share = validation_share(graph)
+    return math.log(1 - share) if edges == "train+valid" and share < 1 else 0.0
+
+
+# ---- features -----------------------------------------------------------------------------------
+
+
+def fullness(num_edges: NDArray[Any], mean: float | NDArray[np.float64]) -> Floats:
+    """Return the features FULLNESS of ends with `num_edges` of a relation, (n, 3).
+
+    `mean` is the mean over entities with at least one, for all ends or for each.
+    """
+    has_any = (num_edges > 0).astype(np.float32)
+    columns = [np.log1p(num_edges), has_any, has_any * np.log(mean)]
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
-def weighted(features: Floats, weights: Floats) -> Floats:
-    """Return the weighted sum of the features of each row: (n, k), (k,) -> (n,).
+def head_features(counts: Counts, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
+    """Return the features OF_HEAD of each (head, relation), (n, 5)."""
+    means = np.array([counts.mean(relation) for relation in relations.tolist()])
+    ends = fullness(counts.num_tails(heads, relations), means)
+    columns = [ends, np.log(means)[:, None], np.ones((len(heads), 1))]
+    return np.concatenate(columns, axis=1).astype(np.float32)
 
-    Not by BLAS, which raises the flag of an invalid number here on some processors, for nothing.
+
+def weighted(features: Floats, names: Sequence[str], weights: Mapping[str, float]) -> Floats:
+    """Return the weighted sums of named features: (n, num_names) -> (n,).
+
+    Not by BLAS, which raises a spurious invalid-value flag here on some processors.
     """
-    sums: Floats = np.einsum("ij,j->i", features, weights)
+    values = np.array([weights[name] for name in names], dtype=np.float32)
+    sums: Floats = np.einsum("ij,j->i", features, values)
     return sums
 
 
+def mask_known(scores: Tensor, known: Ragged) -> None:
+    """Set the scores of known tails to -inf, in place."""
+    rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
+    is_learned = tails < scores.shape[1]
+    scores[
+        torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
+    ] = -math.inf
+
+
+def log_partition(scores: Tensor, log_weights: Tensor | None = None) -> Floats:
+    """Return ln sum exp(s) of each row, (n,); with weights, an entity counts so many times."""
+    weighed = scores if log_weights is None else scores + log_weights
+    found: Floats = weighed.logsumexp(dim=1).numpy()
+    return found
+
+
 class Counts:
-    """The edges that count as known: the tails of heads by relation, and how many there are."""
+    """The known edges: tails by head and relation, and their counts."""
 
     def __init__(self, adjacency: Adjacency):
         self.adjacency = adjacency
-        heads = np.repeat(
-            np.arange(len(adjacency.head_offsets) - 1), np.diff(adjacency.head_offsets)
-        )
-        self._num_relations = int(adjacency.relations.max(initial=-1)) + 1
-        self._keys = heads * self._num_relations + adjacency.relations  # of the pairs, ascending
-        self._tails = Ragged(adjacency.tail_offsets, adjacency.tails)
-        is_loop = np.repeat(heads, self._tails.lengths) == adjacency.tails
-        relations = np.repeat(adjacency.relations, self._tails.lengths)
-        self._loops = np.bincount(relations[is_loop], minlength=self._num_relations)
+        self.totals = _count_by_relation(adjacency)
 
     def tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> Ragged:
         """Return the known tails of each (head, relation)."""
-        keys = heads.astype(np.int64) * self._num_relations + relations
-        pairs = np.searchsorted(self._keys, keys)
-        is_there = (pairs < len(self._keys)) & (relations < self._num_relations)
-        is_there[is_there] = self._keys[pairs[is_there]] == keys[is_there]
-        lengths = np.zeros(len(keys), dtype=np.int64)
-        lengths[is_there] = self._tails.lengths[pairs[is_there]]
-        return Ragged.from_lengths(lengths, self._tails.take(pairs[is_there]).values)
+        starts, lengths = _tail_ranges(self.adjacency, heads, relations)
+        return Ragged.from_lengths(lengths, self.adjacency.tails[flat_ranges(starts, lengths)])
 
-    def numbers(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
-        """Return how many known tails each (head, relation) has."""
-        return self.tails(heads, relations).lengths
-
-    def mean(self, relation: int) -> float:
-        """Return how many tails of a relation the heads have that have any."""
-        means = self.adjacency.tails_of_a_head
-        return max(1.0, float(means[relation])) if relation < len(means) else 1.0
-
-    def log_loops(self, relation: int) -> float:
-        """Return ln of the share of a relation's heads that have themselves for a tail.
-
-        Half a head more has, and half a head more has not: so no share is 0.
-        """
-        number = len(self.heads(relation)[0])
-        loops = self._loops[relation] if relation < self._num_relations else 0
-        return math.log((loops + 0.5) / (number + 1))
+    def num_tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of known tails of each (head, relation)."""
+        return _tail_ranges(self.adjacency, heads, relations)[1]
 
     def heads(self, relation: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the heads that have a tail of a relation, and how many they have."""
+        """Return the heads of a relation, and their numbers of tails."""
         offsets, heads, pairs = self.adjacency.by_relation
         if relation + 1 >= len(offsets):
             return heads[:0], pairs[:0]
@@ -125,165 +172,148 @@ class Counts:
         starts = self.adjacency.tail_offsets
         return heads[chosen], starts[pairs[chosen] + 1] - starts[pairs[chosen]]
 
+    def mean(self, relation: int) -> float:
+        """Return the mean number of tails over heads with at least one; 1 if there are none."""
+        num_heads, num_edges, _ = self._totals_of(relation)
+        return num_edges / num_heads if num_heads else 1.0
+
+    def log_loops(self, relation: int) -> float:
+        """Return ln of the share of a relation's heads with a loop, by add-half smoothing."""
+        num_heads, _, num_loops = self._totals_of(relation)
+        return math.log((num_loops + 0.5) / (num_heads + 1))
+
+    def _totals_of(self, relation: int) -> list[int]:
+        if relation >= self.totals.shape[1]:  # without known edges
+            return [0, 0, 0]
+        totals: list[int] = self.totals[:, relation].tolist()
+        return totals
+
+
+def _count_by_relation(adjacency: Adjacency) -> NDArray[np.int64]:
+    """Count the heads, edges and loops of each relation, (3, num_relations)."""
+    num_relations = int(adjacency.relations.max(initial=-1)) + 1
+    totals = np.zeros((3, num_relations), dtype=np.int64)
+    for start in range(0, len(adjacency.relations), COUNT_BATCH):
+        end = min(start + COUNT_BATCH, len(adjacency.relations))
+        offsets, relations = adjacency.tail_offsets[start : end + 1], adjacency.relations[start:end]
+        lengths = np.diff(offsets)
+        heads = np.searchsorted(adjacency.head_offsets, np.arange(start, end), side="right") - 1
+        is_loop = np.repeat(heads, lengths) == adjacency.tails[offsets[0] : offsets[-1]]
+        of_edges = np.repeat(relations, lengths)
+        for row, values in enumerate((relations, of_edges, of_edges[is_loop])):
+            totals[row] += np.bincount(values, minlength=num_relations)
+    return totals
+
+
+def _tail_ranges(
+    adjacency: Adjacency, heads: NDArray[Any], relations: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where in `adjacency.tails` those of each (head, relation) start, and how many."""
+    pairs, offsets = adjacency.pairs(heads, relations), adjacency.tail_offsets
+    starts = offsets[np.maximum(pairs, 0)]
+    return starts, np.where(pairs >= 0, offsets[pairs + 1] - starts, 0)
+
+
+def flat_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Concatenate ranges of integers."""
+    return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+
+
+def as_triples(heads: NDArray[Any], relations: NDArray[Any], tails: NDArray[Any]) -> NDArray[Any]:
+    """Return directed edges as triples in their written direction, (n, 3)."""
+    is_inverse = relations % 2 == 1
+    ends = np.where(is_inverse, tails, heads), np.where(is_inverse, heads, tails)
+    return np.column_stack([ends[0], relations // 2, ends[1]])
+
+
+# ---- probabilities ------------------------------------------------------------------------------
+
 
 class EdgeProbabilities:
-    """Probabilities of all edges of a (head, relation), from the scores of some predictors.
+    """Probabilities of all edges of a (head, relation).
 
-    Entities and relations that were added to the graph after training have no missing edges here;
-    their known ones count as any other.
+    Entities and relations that were added to the graph after training have known edges only. The
+    entities of a part of a graph (see `by_parts`) are indices into `ids`, ascending; each counts in
+    the log-partition as often as it `represents` others, itself included.
     """
 
     def __init__(
-        self, predictors: Sequence[QueryModel], weights: EdgeWeights, log_odds: float = 0.0
+        self,
+        predictors: EdgePredictors,
+        counts: Counts,
+        ids: NDArray[np.int64] | None = None,
+        represents: NDArray[np.float64] | None = None,
     ):
-        self.log_odds = log_odds  # added to those of every edge: see `log_odds_of_missing`
-        self.predictors, self.weights = [model.eval() for model in predictors], weights
-        self.num_entities = min(model.num_entities for model in predictors)
-        self.num_relations = min(model.num_relations for model in predictors)
+        self.predictors, self.counts, self.weights = predictors, counts, predictors.weights
+        self.num_relations = predictors.num_relations
+        self.ids = np.arange(len(counts.adjacency.head_offsets) - 1) if ids is None else ids
+        self.num_learned = int(np.searchsorted(self.ids, predictors.num_entities))
+        learned = None if ids is None else torch.from_numpy(ids[: self.num_learned])
         with torch.no_grad():
-            self.tables = [model.table()[: self.num_entities] for model in predictors]
-        self.log_weights: Tensor | None = None  # of entities that stand for others: see `part`
+            tables = [model.eval().table(learned) for model in predictors.models]
+        self.tables = [table[: self.num_learned] for table in tables]
+        self.log_weights: Tensor | None = None
+        if represents is not None:
+            log_weights = np.log(represents[: self.num_learned]).astype(np.float32)
+            self.log_weights = torch.from_numpy(log_weights)
 
-    def rows(
-        self, heads: NDArray[Any], relations: NDArray[Any], counts: Counts, num_entities: int
-    ) -> Floats:
-        """Return the probabilities of the edges of some (head, relation), (n, num_entities).
+    @property
+    def sample(self) -> NDArray[np.int64]:
+        """The learned entities that represent others; all, if none does."""
+        if self.log_weights is not None and (self.log_weights > 0).any():
+            return self.log_weights.numpy().nonzero()[0]
+        return np.arange(self.num_learned)
 
-        Known edges have the probability 1.
+    def rows(self, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
+        """Return the probabilities of all tails of each (head, relation), (n, num_entities).
+
+        Known edges have probability 1.
         """
-        known = counts.tails(heads, relations)
-        found = np.zeros((len(heads), num_entities), dtype=np.float32)
-        learned = np.flatnonzero((heads < self.num_entities) & (relations < self.num_relations))
+        known = self.counts.tails(heads, relations)
+        rows = np.zeros((len(heads), len(self.ids)), dtype=np.float32)
+        learned = np.flatnonzero((heads < self.num_learned) & (relations < self.num_relations))
         if len(learned):
-            pairs, of_learned = (heads[learned], relations[learned]), known.take(learned)
-            scores = self.scores(*pairs, counts)
-            total = torch.from_numpy(log_sums(scores, of_learned, self.log_weights))
-            terms = torch.from_numpy(self._row_terms(counts.numbers(*pairs), pairs[1], counts))
-            terms += self.weights.row["ln sum exp(score)"] * total + self.log_odds
-            scores = scores.mul_(self.weights.row["score"]).add_(terms[:, None])
-            found[learned, : self.num_entities] = scores.sigmoid_().clamp_(max=SUREST).numpy()
-        found[np.repeat(np.arange(len(heads)), known.lengths), known.values] = 1.0
-        return found
+            pairs = heads[learned], relations[learned]
+            scores = self.scores(*pairs)
+            mask_known(scores, known.take(learned))
+            total = torch.from_numpy(log_partition(scores, self.log_weights))
+            weights, features = self.weights.row, head_features(self.counts, *pairs)
+            terms = torch.from_numpy(weighted(features, OF_HEAD, weights))
+            terms += weights["ln sum exp(score)"] * total + self.predictors.log_odds
+            scores = scores.mul_(weights["score"]).add_(terms[:, None])
+            scores = scores.sigmoid_().clamp_(max=MAX_PREDICTED)
+            rows[learned, : self.num_learned] = scores.numpy()
+        rows[np.repeat(np.arange(len(heads)), known.lengths), known.values] = 1.0
+        return rows
 
-    def scores(self, heads: NDArray[Any], relations: NDArray[Any], counts: Counts) -> Tensor:
-        """Return s of every entity for some (head, relation), (n, entities learned)."""
+    def scores(self, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
+        """Return s of every learned entity for each (head, relation), (n, num_learned)."""
         factors = self.weights.predictors.values()
         total: Tensor | None = None
         for scores, factor in zip(self.by_predictor(heads, relations), factors, strict=True):
             scores.mul_(factor)
             total = scores if total is None else total.add_(scores)
         assert total is not None
+        of_tail = self.weights.tail
         for relation in np.unique(relations).tolist():
-            tails, term = self._tail_term(relation, counts)
+            tails, num_heads = self.counts.heads(relation ^ 1)
+            is_learned = tails < self.num_learned
+            features = fullness(num_heads[is_learned], self.counts.mean(relation ^ 1))
+            term = torch.from_numpy(weighted(features, FULLNESS, of_tail))
+            loop = of_tail["t = h"] + of_tail["t = h, ln share"] * self.counts.log_loops(relation)
             rows = torch.from_numpy(np.flatnonzero(relations == relation))
-            total[rows[:, None], torch.from_numpy(tails).long()] += torch.from_numpy(term)
-            total[rows, torch.from_numpy(heads).long()[rows]] += self._loop_term(relation, counts)
+            total[rows[:, None], torch.from_numpy(tails[is_learned]).long()] += term
+            total[rows, torch.from_numpy(heads).long()[rows]] += loop
         return total
 
     def by_predictor(self, heads: NDArray[Any], relations: NDArray[Any]) -> Iterator[Tensor]:
-        """Yield each predictor's scores of every entity for some (head, relation)."""
-        for model, table in zip(self.predictors, self.tables, strict=True):
-            yield predictor_scores(model, table, self._ids(heads), relations)
-
-    def _ids(self, heads: NDArray[Any]) -> NDArray[Any]:
-        """Return the predictors' ids of heads."""
-        return heads
-
-    def _tail_term(self, relation: int, counts: Counts) -> tuple[NDArray[Any], Floats]:
-        """Return the entities that are known tails of a relation, and what that adds to s."""
-        tails, numbers = counts.heads(relation ^ 1)
-        learned = tails < self.num_entities
-        features = fullness(numbers[learned], counts.mean(relation ^ 1))
-        weights = np.array([self.weights.tail[name] for name in FULLNESS], dtype=np.float32)
-        return tails[learned], weighted(features, weights)
-
-    def _loop_term(self, relation: int, counts: Counts) -> float:
-        """Return what is added to s of the head itself."""
-        weights = self.weights.tail
-        return weights["t = h"] + weights["t = h, ln share"] * counts.log_loops(relation)
-
-    def _row_terms(
-        self, numbers: NDArray[np.int64], relations: NDArray[Any], counts: Counts
-    ) -> Floats:
-        """Return what is the same for all tails of a (head, relation), but for the sum, (n,)."""
-        values = self.weights.row
-        weights = np.array([values[name] for name in (*FULLNESS, "ln mean", "1")], np.float32)
-        return weighted(row_features(numbers, relations, counts), weights)
+        """Yield each model's scores of every learned entity, (n, num_learned)."""
+        for model, table in zip(self.predictors.models, self.tables, strict=True):
+            with torch.no_grad():
+                yield -model.distance(project(model, self.ids[heads], relations), table).float()
 
 
-def validation_share(graph: KnowledgeGraph) -> float:
-    """Return the share of the validation edges among all that are held out of training."""
-    valid, test = len(graph.splits["valid"]), len(graph.splits["test"])
-    return valid / max(1, valid + test)
-
-
-def log_odds_of_missing(graph: KnowledgeGraph, edges: Edges) -> float:
-    """Return what to add to the log-odds of edges that are not among those that count as known.
-
-    What is fitted is the probability that an edge which is not in training was held out. If
-    validation edges count as known, an edge that is not among them either can only be a test edge.
-    If all edges count, nobody knows how many are missing: as many as were held out, we assume.
-    """
-    share = validation_share(graph)
-    return math.log(1 - share) if edges == "train+valid" and share < 1 else 0.0
-
-
-def predictor_scores(
-    model: QueryModel, table: Tensor, heads: NDArray[Any], relations: NDArray[Any]
-) -> Tensor:
-    """Return a predictor's score of every entity for some (head, relation), (n, entities)."""
-    with torch.no_grad():
-        sets = model.embed_entities(torch.from_numpy(heads).long())
-        sets = model.project(sets, torch.from_numpy(relations).long())
-        return -model.distance(sets, table).float()
-
-
-def row_features(numbers: NDArray[np.int64], relations: NDArray[Any], counts: Counts) -> Floats:
-    """Return how full heads with so many tails are, and how large the relations, (n, 5)."""
-    means = np.array([counts.mean(relation) for relation in relations.tolist()])
-    columns = [fullness(numbers, means), np.log(means)[:, None], np.ones((len(numbers), 1))]
-    return np.concatenate(columns, axis=1).astype(np.float32)
-
-
-def log_sums(scores: Tensor, known: Ragged, log_weights: Tensor | None = None) -> Floats:
-    """Return ln of the sum of exp(s) over the entities that are not known tails, (n,).
-
-    The scores of known tails become -inf. With weights, an entity counts so many times.
-    """
-    rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
-    is_learned = tails < scores.shape[1]
-    scores[
-        torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
-    ] = -math.inf
-    counted = scores if log_weights is None else scores + log_weights
-    found: Floats = counted.logsumexp(dim=1).numpy()
-    return found
-
-
-def write_edge_weights(weights: EdgeWeights, path: Path, model: str) -> None:
-    """Write what was fitted for a run's models, named by their folders."""
-    with writing_file(path) as partial:
-        content = {"model": model, **asdict(weights)}
-        partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
-
-
-def read_edge_weights(path: Path, model: str) -> EdgeWeights | None:
-    """Read what was fitted for these models, if anything was."""
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("model") != model or "whole" not in content:  # an earlier version's
-            return None
-        weights = EdgeWeights(**content)
-        if tuple(weights.tail) != TAIL or tuple(weights.row) != ROW or not weights.predictors:
-            raise ValueError("it does not have the weights that are needed")
-        numbers = [*weights.predictors.values(), *weights.tail.values(), *weights.row.values()]
-        numbers.append(0.0 if weights.whole is None else weights.whole)
-        if not np.isfinite(np.array(numbers, dtype=float)).all():
-            raise ValueError("a weight is not a number")
-        return weights
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{path} is damaged ({error}): delete it, and it is fitted again."
-        ) from error
+def project(model: QueryModel, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
+    """Embed the sets that relations lead to from entities, (n, width)."""
+    sets = model.embed_entities(torch.from_numpy(heads).long())
+    return model.project(sets, torch.from_numpy(relations).long())

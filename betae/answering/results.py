@@ -1,45 +1,54 @@
-"""Answers: what comes back from a question, as objects, table, JSON or HTML."""
+"""Results: the answers a person gets, and the ranking of entities that they are taken from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from betae.graph.edges import Edges
+import numpy as np
+from numpy.typing import NDArray
+
+from betae.evaluation.results import Method
+from betae.frames import text_table
+from betae.graph.edges import Edges, Ids
+from betae.queries.ast import Query
 
 if TYPE_CHECKING:
     import polars as pl
 
-Method = Literal["completed", "embedding"]
+MAX_PREDICTED = 0.999  # the largest probability of a missing edge, or of an answer by embedding
+MAX_UNCERTAIN = 1 - 1e-6  # the largest probability of an answer that the facts do not entail
+
 Status = Literal["known", "assumed", "predicted"]
 STATUSES: dict[Status, str] = {
     "known": "follows from the facts",
     "assumed": "known unless a fact is missing",  # a negated condition rests on an absence
     "predicted": "needs a missing fact",
 }
+ANSWER_COLUMNS = ("rank", "probability", "status", "answer")
 
 
 @dataclass(frozen=True)
 class Step:
-    """Why an entity is in a set: an edge from another entity, or a condition that it meets."""
+    """A step of a derivation: an edge that leads to an entity, or a condition that it meets."""
 
     text: str  # such as "Austria located_in Europe"
     status: Literal["known", "missing", "and", "not"]
-    probability: float  # that the edge holds, or the condition; for "and", that all do
+    probability: float  # of the edge or of the condition; for "and", of all conditions together
     sources: tuple[Step, ...] = ()
     edge: tuple[str, str, str] | None = field(default=None, compare=False)  # head, relation, tail
 
     def whole_probability(self) -> float:
-        """Return the probability that everything on the way holds."""
+        """Return the probability of the whole derivation up to this step."""
         if self.status == "and":
             return self.probability
         return self.probability * math.prod(step.whole_probability() for step in self.sources)
 
     def missing(self) -> list[str]:
-        """Return the edges on the way that are missing in the graph."""
+        """Return the missing edges of the derivation."""
         found = [self.text] if self.status == "missing" else []
         return [*found, *(text for source in self.sources for text in source.missing())]
 
@@ -50,26 +59,26 @@ class Answer:
 
     entity: str
     label: str
-    rank: int | None  # among all that the facts do not rule out; None if an index has missed it
-    probability: float | None  # of being an answer; None if the run has no probabilities
+    rank: int | None  # among the entities that the facts do not rule out; None if unknown
+    probability: float | None  # None if the run has no probabilities
     status: Status
-    score: float | None = None  # by embedding: the distance, negated
+    score: float | None = None  # by embedding: the negated distance
     why: Step | None = None
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one question, facts first, and what can be said of the question."""
+    """The answers to a question, facts first."""
 
     query: str
     answers: tuple[Answer, ...]
     method: Method
     edges: Edges  # which edges count as known
-    num_known: int  # that follow from these edges, those that a missing fact may refute included
-    num_by_all: int  # the same, if all edges of the graph counted
-    num_assumed: int  # of the known ones: a missing fact may refute them
-    expected: float | None  # number of answers; None without probabilities
-    entropy: float | None  # of the query's embedding; None if the model has no such thing
+    num_known: int  # answers that follow from these edges, assumed ones included
+    num_by_all: int  # answers that follow from all edges of the graph
+    num_assumed: int  # known answers that a missing fact would refute
+    expected: float | None  # the expected number of answers; None without probabilities
+    entropy: float | None  # of the question's embedding; None if the model has none
 
     @property
     def looks_empty(self) -> bool:
@@ -82,33 +91,34 @@ class Answers:
     def __len__(self) -> int:
         return len(self.answers)
 
-    def __getitem__(self, place: int) -> Answer:
-        return self.answers[place]
+    def __getitem__(self, index: int) -> Answer:
+        return self.answers[index]
 
     def __repr__(self) -> str:
-        lines = [self.query, self.summary()]
-        for answer in self.answers:
-            how = f"{shown_probability(answer):>6}  {answer.status:<9}"
-            lines.append(f"{shown_rank(answer):>6}  {how}  {answer.label}")
-        return "\n".join(lines)
+        rows = [
+            [shown_rank(answer), shown_probability(answer), answer.status, answer.label]
+            for answer in self.answers
+        ]
+        return f"{self.query}\n{self.summary()}\n{text_table(ANSWER_COLUMNS, rows)}"
 
     def summary(self) -> str:
-        """Say how many answers there are, known and expected."""
-        known = f"{self.num_known:,} known"
-        if self.edges != "all":
-            known = f"{self.num_known:,} of {self.num_by_all:,} known: {self.edges} edges only"
+        """Describe the number of answers, known and expected."""
+        known = f"{self.num_known:,} known answer" + ("" if self.num_known == 1 else "s")
         if self.num_assumed:
-            some = "" if self.num_assumed == self.num_known else f"{self.num_assumed:,} of them "
-            known += f", {some}unless a fact is missing"
+            known += f", {self.num_assumed:,} assumed"
+        if self.edges != "all":
+            names = "training" if self.edges == "train" else "training and validation"
+            known += f" ({names} edges only)"
         parts = [known]
         if self.expected is not None:
-            parts.append(f"about {self.expected:,.1f} expected")
+            digits = 1 if self.expected < 10 else 0
+            parts.append(f"about {self.expected:,.{digits}f} expected in all")
         if self.looks_empty:
-            parts.append("it looks as if there is none")
+            parts.append("probably there is none")
         return "; ".join(parts)
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a table, one row for each answer."""
+        """Return a data frame with a row for each answer."""
         import polars as pl
 
         schema = {
@@ -123,7 +133,7 @@ class Answers:
         return pl.DataFrame(rows, schema=schema, orient="row")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the answers as plain values, derivations included."""
         answers = tuple(
             {**vars(answer), "why": None if answer.why is None else _plain(answer.why)}
             for answer in self.answers
@@ -139,7 +149,7 @@ class Answers:
         )
         return (
             f"<p><code>{escape(self.query)}</code><br>{escape(self.summary())}</p><table><thead>"
-            "<tr><th>rank</th><th>probability</th><th></th><th>answer</th></tr></thead>"
+            f"<tr>{''.join(f'<th>{column}</th>' for column in ANSWER_COLUMNS)}</tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
 
@@ -150,12 +160,12 @@ def _plain(step: Step) -> dict[str, Any]:
 
 
 def shown_rank(answer: Answer) -> str:
-    """Return the rank of an answer as a person reads it."""
+    """Return the rank of an answer as text."""
     return "-" if answer.rank is None else str(answer.rank)
 
 
 def shown_probability(answer: Answer) -> str:
-    """Return the probability of an answer as a person reads it; 100 % is for facts alone."""
+    """Return the probability of an answer as text; only facts have 100 %."""
     if answer.probability is None:
         return "-"
     if answer.status != "known" and answer.probability > 0.999:
@@ -164,7 +174,7 @@ def shown_probability(answer: Answer) -> str:
 
 
 def shown_chance(step: Step) -> str:
-    """Return the probability of a step in whole percent; what is not a fact is never certain."""
+    """Return the probability of a step in whole percent, never 0 % or 100 %."""
     if step.probability > 0.99:
         return ">99%"
     return "<1%" if step.probability < 0.01 else f"{step.probability:.0%}"
@@ -176,3 +186,77 @@ def _html(step: Step) -> str:
         return f"<ul>{inner}</ul>"
     sure = "" if step.status == "known" else f", {escape(shown_chance(step))}"
     return f"<ul><li>{escape(step.text)} <i>({step.status}{sure})</i>{inner}</li></ul>"
+
+
+# ---- rankings: what the answers are taken from --------------------------------------------------
+
+
+class RankRequest(NamedTuple):
+    """A query of ids, what the facts say about its answers, and how many others to rank."""
+
+    query: Query
+    known: Ids
+    ruled_out: Ids
+    k: int
+
+    @property
+    def num_first(self) -> int:
+        """The number of first entities that have k others among them."""
+        return self.k + len(self.known) + len(self.ruled_out)
+
+
+def stable_argsort(values: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the indices that sort the values, ties by index.
+
+    Value and index are packed into one integer, which NumPy sorts several times faster than it
+    sorts stably.
+    """
+    bits = (values + np.float32(0)).view(np.int32).astype(np.int64)  # -0 becomes 0
+    bits ^= (bits >> 31) & 0x7FFFFFFF  # negative floats are ordered the other way
+    keys = (bits << 32) | np.arange(len(values))
+    keys.sort()
+    indices: NDArray[np.int64] = keys & 0xFFFFFFFF
+    return indices
+
+
+def smallest(values: NDArray[np.float32], k: int, also: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the indices of the k smallest values, of their ties, and of `also`, by value."""
+    if k + len(also) >= len(values):
+        return stable_argsort(values)
+    is_chosen = values <= np.partition(values, k - 1)[k - 1]
+    is_chosen[also] = True
+    indices = np.flatnonzero(is_chosen)
+    return indices[stable_argsort(values[indices])]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The entities that a ranker found for a question, best first; the list may be truncated."""
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64] | None  # None if the run has none
+    distances: NDArray[np.float32] | None = None  # by embedding
+    num_ranked: int = 0  # by embedding: entities of this prefix are ranked by their index
+    entropy: float | None = None
+    explain: Callable[[int], Step] | None = None  # entity -> its best derivation
+    rank_of: Callable[[int], int | None] | None = None  # rank of an entity outside the prefix
+    rest: float = 0.0  # sum of the probabilities of all entities that are not listed
+
+    def without(self, ids: NDArray[Any]) -> Ranking:
+        """Remove entities; those behind them move up."""
+        kept = ~are_among(self.ids, ids)
+        return replace(
+            self,
+            ids=self.ids[kept],
+            probabilities=None if self.probabilities is None else self.probabilities[kept],
+            distances=None if self.distances is None else self.distances[kept],
+            num_ranked=int(kept[: self.num_ranked].sum()),
+        )
+
+
+def are_among(ids: NDArray[Any], chosen: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the ids that are chosen, in a quarter of the time of `np.isin`."""
+    is_chosen = np.zeros(1 + max(ids.max(initial=0), chosen.max(initial=0)), dtype=bool)
+    is_chosen[chosen] = True
+    found: NDArray[np.bool_] = is_chosen[ids]
+    return found

@@ -1,28 +1,27 @@
-"""Truth values: a query evaluated over the completed graph.
+"""Truth values: evaluate queries over the completed graph.
 
     V(entity a)     = 1 at a, else 0
-    V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))
-    V(and) = `both` of the conditions, times the complements among them
-    V(or) = 1 - product of complements     V(not) = 1 - V
+    V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))      noisy-or over the sources h
+    V(and)          = `both` of the operands, times the complements among them
+    V(or)           = 1 - product of complements            noisy-or
+    V(not)          = 1 - V
 
-So an entity is reached if it is reached from any source, or by any branch of a union: they count as
-independent. Conditions on one entity do not. `best_derivations` takes the best source and the best
-branch alone, the largest of V(h) p(h, r, x): why an entity is an answer.
+Sources and branches count as independent, conditions on one entity do not: see `both`. Queries are
+simplified first (see `identities`), so what is said twice counts once, and nothing is both in a set
+and in its complement. With probabilities of 0 and 1 the values are the exact answers. Operands are
+combined in the order given: another order changes values by rounding only, about 1e-7.
 
-Complements are moved inward first, to entities and projections. What occurs twice counts once, and
-an operand beside its own complement decides: V(a & a) = V(a), V(a & !a) = 0 and V(a | !a) = 1,
-however uncertain a is. With probabilities of 0 and 1 these are the exact answers.
+`best_derivations` takes the best source and the best branch instead of the noisy-or, which explains
+why an entity is an answer.
 
-Of the sources h of a projection, the missing edges of the `num_sources` most promising ones are
-tried, and the known edges of all. So a derivation by a missing edge of a source that was not tried
-is left out; alone it would have had a truth of at most that source's, and `Truth.bound` is the
-largest of those.
+Missing edges are followed from the `num_sources` most promising sources of a projection, known
+edges from all. A derivation that is left out has at most the truth of its source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,184 +30,159 @@ from numba import njit
 from numpy.typing import NDArray
 
 from betae import parallel
-from betae.answering.completed import CompletedGraph
+from betae.answering.completed import CompletedGraph, adjust_by_embedding
 from betae.answering.edges import Floats
+from betae.answering.identities import apply_identities
 from betae.exact.answers import check_symbols
 from betae.exact.kernels import AdjacencyArrays
 from betae.graph.edges import Ids
-from betae.queries.ast import And, Entity, Not, Or, Project, Query
-from betae.queries.structures import columns_of, fill, structure_of
+from betae.models.execute import group_queries
+from betae.queries.ast import And, Entity, Not, Project, Query
+from betae.queries.structures import fill
 
-SOURCES = 16  # of a projection, of which missing edges are tried
-NEGLIGIBLE = 1e-3  # sources of a smaller truth are not tried
+SOURCES = 16  # of a projection, whose missing edges are followed
+NEGLIGIBLE = 1e-3  # missing edges of sources of a smaller truth are not followed
 INDEPENDENCE = 0.05  # of the conditions on an entity, from 0 to 1: see `both`
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The truth values of a node of a query, for each of some queries."""
-
-    values: Floats  # (num_queries, num_entities)
-    bound: Floats  # (num_queries,): no derivation that was left out had a larger truth
+VALUES_PER_BATCH = 2**21  # truth values of a node
 
 
 @dataclass
-class Evaluation:
-    """Queries of one structure, evaluated: the truth values of every node."""
+class TruthTree:
+    """Truth values of every node of a batch of queries of one structure."""
 
-    structure: Query  # with columns of the symbols for names
+    structure: Query  # its names are columns of the symbols
     symbols: Ids  # (num_queries, num_symbols)
-    nodes: dict[Query, Truth] = field(default_factory=dict)
-    sources: dict[Query, NDArray[np.int64]] = field(default_factory=dict)  # of a projection, tried
+    nodes: dict[Query, Floats] = field(default_factory=dict)  # (num_queries, num_entities)
+    sources: dict[Query, NDArray[np.int64]] = field(default_factory=dict)  # tried, by projection
 
     @property
-    def root(self) -> Truth:
+    def root(self) -> Floats:
         """The truth values of the whole query."""
         return self.nodes[self.structure]
 
-    def of_query(self, row: int) -> Evaluation:
-        """Return the evaluation of one of the queries alone."""
+    def of_query(self, row: int) -> TruthTree:
+        """Return the tree of one of the queries alone."""
         one = slice(row, row + 1)
-        return Evaluation(
+        return TruthTree(
             self.structure,
             self.symbols[one],
-            {node: Truth(it.values[one], it.bound[one]) for node, it in self.nodes.items()},
+            {node: values[one] for node, values in self.nodes.items()},
             {node: sources[one] for node, sources in self.sources.items()},
         )
 
 
-def evaluate(
-    graph: CompletedGraph, structure: Query, symbols: Ids, num_sources: int = SOURCES
-) -> Evaluation:
-    """Evaluate queries of one structure, given by their symbols (num_queries, num_symbols).
+def truth_trees(
+    completed: CompletedGraph, queries: Sequence[Query], num_sources: int = SOURCES
+) -> Iterator[tuple[NDArray[np.int64], TruthTree]]:
+    """Evaluate queries of ids; yield the positions of some of one structure, and their tree.
 
-    Their truth values are in memory at once, for each node (num_queries, num_entities). Those of
-    the whole query have what its embedding adds: see `whole`.
+    The root includes what the embedding of the whole query adds: see `adjust_by_embedding`.
     """
-    check_symbols(structure, symbols, graph.num_entities)
-    columns = columns_of(structure)
-    tree = negations_inward(fill(columns.structure, range(len(columns.names))))
-    work = Evaluation(tree, columns.expand(symbols))
-    found = _Evaluator(graph, work, num_sources).visit(tree)
-    if graph.whole is not None:
-        work.nodes[tree] = replace(
-            found, values=graph.whole.add_to(found.values, structure, symbols)
-        )
-    return work
+    batch = queries_per_batch(completed)
+    for group in group_queries([apply_identities(query) for query in queries]):
+        symbols, positions = group.symbols.numpy().astype(np.int32), group.positions.numpy()
+        check_symbols(group.structure, symbols, completed.num_entities)
+        for start in range(0, len(positions), batch):
+            rows = slice(start, start + batch)
+            tree = _evaluate(completed, group.structure, symbols[rows], num_sources)
+            yield positions[rows], tree
 
 
-def best_derivations(graph: CompletedGraph, work: Evaluation) -> Evaluation:
-    """Return the truth of each entity's best derivation alone, from the sources that were tried.
+def queries_per_batch(completed: CompletedGraph) -> int:
+    """Return how many queries to evaluate together."""
+    return min(128, max(8, VALUES_PER_BATCH // completed.num_entities))
 
-    Complements stay as they are: what is negated must not be reached from any source.
+
+def _evaluate(
+    completed: CompletedGraph, structure: Query, symbols: Ids, num_sources: int
+) -> TruthTree:
+    tree = TruthTree(fill(structure, range(symbols.shape[1])), symbols)
+    values = _Evaluator(completed, tree, num_sources).visit(tree.structure)
+    adjusted = adjust_by_embedding(completed.probabilities, values, structure, symbols)
+    tree.nodes[tree.structure] = adjusted
+    return tree
+
+
+def best_derivations(completed: CompletedGraph, tree: TruthTree) -> TruthTree:
+    """Return the truth of each entity's best derivation, from the sources that were tried.
+
+    Complements keep their values: a negated set must not be reached from any source.
     """
-    best = Evaluation(work.structure, work.symbols, sources=work.sources)
-    best.nodes.update((node, it) for node, it in work.nodes.items() if isinstance(node, Not))
-    _Evaluator(graph, best, SOURCES, is_best=True).visit(best.structure)
+    best = TruthTree(tree.structure, tree.symbols, sources=tree.sources)
+    best.nodes |= {node: values for node, values in tree.nodes.items() if isinstance(node, Not)}
+    _Evaluator(completed, best, SOURCES, is_best=True).visit(best.structure)
     return best
 
 
-def negations_inward(query: Query) -> Query:
-    """Return the same query with complements of entities and projections only."""
-    match query:
-        case Not(Not(operand)):
-            return negations_inward(operand)
-        case Not(And() as inner):
-            return Or(*(negations_inward(Not(operand)) for operand in inner.operands))
-        case Not(Or() as inner):
-            return And(*(negations_inward(Not(operand)) for operand in inner.operands))
-        case Entity():
-            return query
-    return query.with_operands(*map(negations_inward, query.operands))
-
-
 class _Evaluator:
+    """Fills a tree with truth values."""
+
     def __init__(
-        self, graph: CompletedGraph, work: Evaluation, num_sources: int, is_best: bool = False
+        self, completed: CompletedGraph, tree: TruthTree, num_sources: int, is_best: bool = False
     ):
-        self.graph, self.work, self.num_sources, self.is_best = graph, work, num_sources, is_best
-        self.arrays = AdjacencyArrays.of(graph.adjacency)
-        self.num_queries, self.num_entities = len(work.symbols), graph.num_entities
+        self.graph, self.tree = completed, tree
+        self.num_sources, self.is_best = num_sources, is_best
+        self.arrays = AdjacencyArrays.of(completed.adjacency)
+        self.num_queries, self.num_entities = len(tree.symbols), completed.num_entities
 
-    def visit(self, node: Query) -> Truth:
-        """Return the truth values of a node, once those of its operands are there."""
-        if node in self.work.nodes:
-            return self.work.nodes[node]
-        match node:
-            case Entity(column):
-                found = self._entity(int(column))
-            case Project(operand, column):
-                found = self._project(node, operand, self.work.symbols[:, int(column)])
-            case Not(operand):
-                of = self.visit(operand)
-                found = Truth(1 - of.values, of.bound)
-            case _:
-                found = self._and_or(node)
-        self.work.nodes[node] = found
-        return found
+    def visit(self, node: Query) -> Floats:
+        """Return the truth values of a node, computed once, (num_queries, num_entities)."""
+        if node not in self.tree.nodes:
+            match node:
+                case Entity(column):
+                    found = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
+                    found[np.arange(self.num_queries), self.tree.symbols[:, int(column)]] = 1
+                case Project(operand, column):
+                    found = self._project(node, operand, self.tree.symbols[:, int(column)])
+                case Not(operand):
+                    found = 1 - self.visit(operand)
+                case _:
+                    found = self._and_or(node)
+            self.tree.nodes[node] = found
+        return self.tree.nodes[node]
 
-    def _entity(self, column: int) -> Truth:
-        values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
-        values[np.arange(self.num_queries), self.work.symbols[:, column]] = 1
-        return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
-
-    def _and_or(self, node: Query) -> Truth:
-        """Combine the operands, complements last; one that is another once more adds nothing."""
-        is_and = isinstance(node, And)
+    def _and_or(self, node: Query) -> Floats:
+        """Combine the operands, complements last."""
         operands = sorted(node.operands, key=lambda operand: isinstance(operand, Not))
-        parts = [self.visit(operand) for operand in operands]
-        either = np.maximum if self.is_best else _either
-        values = parts[0].values
-        for place in range(1, len(parts)):
-            beside = np.multiply if isinstance(operands[place], Not) else both
-            joined = (beside if is_and else either)(values, parts[place].values)
-            is_again = self._are_equal_to_any(operands[place], operands[:place])
-            values = np.where(is_again[:, None], values, joined) if is_again.any() else joined
-        for operand in operands:
-            if isinstance(operand, Not) and (is_and or not self.is_best):
-                values[self._are_equal_to_any(operand.operand, operands)] = not is_and
-        return Truth(values, np.maximum.reduce([part.bound for part in parts]))
-
-    def _are_equal_to_any(self, query: Query, others: Sequence[Query]) -> NDArray[np.bool_]:
-        found = [self._are_equal(query, other) for other in others]
-        return np.asarray(np.any(found, axis=0))
-
-    def _are_equal(self, left: Query, right: Query) -> NDArray[np.bool_]:
-        """Tell for each query whether two nodes are the same once the symbols are filled in."""
-        (shape, mine), (other, its) = structure_of(left), structure_of(right)
-        if shape != other:
-            return np.zeros(self.num_queries, dtype=bool)
-        symbols = self.work.symbols
-        return np.asarray((symbols[:, mine] == symbols[:, its]).all(axis=1))
+        values, *others = map(self.visit, operands)
+        for operand, other in zip(operands[1:], others, strict=True):
+            if not isinstance(node, And):
+                values = (np.maximum if self.is_best else _either)(values, other)
+            elif isinstance(operand, Not):
+                values = values * other
+            else:
+                values = both(values, other)
+        return values
 
     # ---- projection -----------------------------------------------------------------------------
 
-    def _project(self, node: Query, operand: Query, relations: Ids) -> Truth:
+    def _project(self, node: Query, operand: Query, relations: Ids) -> Floats:
         values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
-        if isinstance(operand, Entity):  # a single source, all of whose edges are in its row
-            sources = self.work.symbols[:, [int(operand.name)]].astype(np.int64)
-            self.work.sources[node] = sources
+        if isinstance(operand, Entity):  # the only source; its row has known edges, too
+            sources = self.tree.symbols[:, [int(operand.name)]].astype(np.int64)
+            self.tree.sources[node] = sources
             self._follow(_best_edge, sources, np.ones(sources.shape, np.float32), relations, values)
-            return Truth(values, np.zeros(self.num_queries, dtype=np.float32))
-        before = self.visit(operand)
-        if node not in self.work.sources:
-            self.work.sources[node] = self._choose_sources(before.values, relations)
-        sources = self.work.sources[node]
-        truth, left_out = _split(before.values, sources)
-        by_rows = _best_edge if self.is_best else _any_missing
-        self._follow(by_rows, sources, truth, relations, values)
-        self._follow_known(before.values, relations, values)
-        return Truth(values, np.maximum(left_out, before.bound))
+            return values
+        of_operand = self.visit(operand)
+        if node not in self.tree.sources:
+            self.tree.sources[node] = self._choose_sources(of_operand, relations)
+        sources = self.tree.sources[node]
+        truth = np.take_along_axis(of_operand, np.maximum(sources, 0), axis=1)  # -1 is skipped
+        kernel = _best_edge if self.is_best else _any_missing_edge
+        self._follow(kernel, sources, truth, relations, values)
+        follow_known = partial(_known_edges, self.arrays, self.is_best)
+        parallel.in_threads(follow_known, of_operand, relations, values)
+        return values
 
     def _choose_sources(self, values: Floats, relations: Ids) -> NDArray[np.int64]:
-        """Return the sources of each query to try; the rest of a row is -1 if few are worth it."""
-        number = min(self.num_sources, self.num_entities)
+        """Return the most promising sources of each query, (num_queries, n); -1 is none."""
+        count = min(self.num_sources, self.num_entities)
         promise = {r: self.graph.promise(r) for r in np.unique(relations).tolist()}
-        sources = np.empty((self.num_queries, number), dtype=np.int64)
+        sources = np.empty((self.num_queries, count), dtype=np.int64)
 
         def choose(row: int) -> None:
             worth = values[row] * promise[int(relations[row])]
-            best = np.argpartition(-worth, number - 1)[:number]
+            best = np.argpartition(-worth, count - 1)[:count]
             sources[row] = np.where(values[row][best] >= NEGLIGIBLE, best, -1)
 
         parallel.map_in_threads(choose, range(self.num_queries))
@@ -216,78 +190,60 @@ class _Evaluator:
 
     def _follow(
         self,
-        by_rows: Callable[..., None],
+        kernel: Callable[..., None],
         sources: NDArray[np.int64],
         truth: Floats,
         relations: Ids,
         values: Floats,
     ) -> None:
-        """Raise the values to what the edges of the chosen sources give."""
+        """Raise the values by the edges of the chosen sources, whose truth is given."""
         width = min(sources.shape[1], self.graph.capacity)
-        at_once = self.graph.capacity // width  # so that all rows of a block fit into the cache
-        for start in range(0, self.num_queries, at_once):
-            some = slice(start, start + at_once)
+        batch = self.graph.capacity // width  # so that all rows of a batch fit into the cache
+        for start in range(0, self.num_queries, batch):
+            queries = slice(start, start + batch)
             for first in range(0, sources.shape[1], width):
-                block = some, slice(first, first + width)
-                rows, slots = self._rows(sources[block], relations[some])
-                parallel.in_threads(
-                    partial(by_rows, rows), slots, np.ascontiguousarray(truth[block]), values[some]
-                )
+                block = queries, slice(first, first + width)
+                rows, slots = self._rows(sources[block], relations[queries])
+                of_block = np.ascontiguousarray(truth[block])
+                parallel.in_threads(partial(kernel, rows), slots, of_block, values[queries])
 
     def _rows(self, sources: NDArray[np.int64], relations: Ids) -> tuple[Floats, NDArray[np.int64]]:
-        """Return an array of rows, and which of them is that of each source; -1 is none."""
-        heads, number = sources.ravel(), self.num_entities
-        keys = np.repeat(relations.astype(np.int64), sources.shape[1]) * number + heads
-        distinct, places = np.unique(keys[heads >= 0], return_inverse=True)
-        rows, found = self.graph.rows(distinct % number, distinct // number)
+        """Return rows of probabilities, and the index of the row of each source; -1 is none."""
+        heads, n = sources.ravel(), self.num_entities
+        keys = np.repeat(relations.astype(np.int64), sources.shape[1]) * n + heads
+        distinct, inverse = np.unique(keys[heads >= 0], return_inverse=True)
+        rows, found = self.graph.rows(distinct % n, distinct // n)
         slots = np.full(sources.shape, -1, dtype=np.int64)
-        slots[sources >= 0] = found[places]
+        slots[sources >= 0] = found[inverse]
         return rows, slots
-
-    def _follow_known(self, before: Floats, relations: Ids, values: Floats) -> None:
-        """Raise the values to what the known edges of all sources give."""
-
-        def follow(before: Floats, relations: Ids, values: Floats) -> None:
-            _by_known(self.arrays, before, relations, values, self.is_best)
-
-        parallel.in_threads(follow, before, relations, values)
 
 
 def both(one: Any, other: Any) -> Any:
-    """Return the truth of two conditions on one entity, which tend to hold or fail together.
+    """Return the truth of two conditions on one entity, by the copula of Ali, Mikhail and Haq.
 
-    An entity that probably meets one condition is of the kind that meets the other, so their
-    product, the truth of independent ones, would be too small. This is the copula of Ali, Mikhail
-    and Haq: the product for an INDEPENDENCE of 1, larger below it, and `one` if `other` is certain.
+    Conditions on one entity are positively correlated, so the product would be too small. The
+    copula is the product for an INDEPENDENCE of 1, larger below it, and `one` if `other` is 1.
+    https://doi.org/10.1016/0047-259X(78)90063-5
     """
     product = one * other
     return product / (INDEPENDENCE + (1 - INDEPENDENCE) * (one + other - product))
 
 
 def _either(one: Floats, other: Floats) -> Floats:
-    """Return 1 - (1 - one) (1 - other), as exact for small values as for large ones."""
+    """Return the noisy-or 1 - (1 - one) (1 - other), without cancellation for small values."""
     return one + other * (1 - one)
 
 
-def _split(values: Floats, sources: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return the truth of the chosen sources, 0 where there is none, and the most of any other."""
-    others = values.copy()
-    truth = np.where(sources >= 0, np.take_along_axis(values, np.maximum(sources, 0), axis=1), 0)
-    for row, chosen in enumerate(sources):
-        others[row, chosen[chosen >= 0]] = 0
-    return truth, others.max(axis=1, initial=0)
-
-
-# Any source, as in `_either`, or the best one alone.
+# ---- kernels: noisy-or over the sources, or the best source alone -------------------------------
 
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")
-def _any_missing(rows, slots, truth, values):  # type: ignore[no-untyped-def]
+def _any_missing_edge(rows, slots, truth, values):  # type: ignore[no-untyped-def]
     for query in range(len(slots)):
         of_query = values[query]
-        for place in range(slots.shape[1]):
-            if slots[query, place] >= 0:
-                row, factor = rows[slots[query, place]], truth[query, place]
+        for i in range(slots.shape[1]):
+            if slots[query, i] >= 0:
+                row, factor = rows[slots[query, i]], truth[query, i]
                 for t in range(len(of_query)):
                     chance = factor * row[t] if row[t] < 1 else np.float32(0)
                     of_query[t] += chance * (1 - of_query[t])
@@ -297,22 +253,22 @@ def _any_missing(rows, slots, truth, values):  # type: ignore[no-untyped-def]
 def _best_edge(rows, slots, truth, values):  # type: ignore[no-untyped-def]
     for query in range(len(slots)):
         of_query = values[query]
-        for place in range(slots.shape[1]):
-            if slots[query, place] >= 0:
-                row, factor = rows[slots[query, place]], truth[query, place]
+        for i in range(slots.shape[1]):
+            if slots[query, i] >= 0:
+                row, factor = rows[slots[query, i]], truth[query, i]
                 for t in range(len(of_query)):
                     of_query[t] = max(of_query[t], factor * row[t])
 
 
 @njit(nogil=True, cache=True)
-def _by_known(adjacency, before, relations, values, is_best):  # type: ignore[no-untyped-def]
-    for query in range(len(before)):
+def _known_edges(adjacency, is_best, sources, relations, values):  # type: ignore[no-untyped-def]
+    for query in range(len(sources)):
         relation, of_query = relations[query], values[query]
         if relation + 1 >= len(adjacency.relation_offsets):
             continue
         first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
         for i in range(first, last):
-            truth = before[query, adjacency.relation_heads[i]]
+            truth = sources[query, adjacency.relation_heads[i]]
             if truth > 0:
                 pair = adjacency.relation_pairs[i]
                 for j in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):

@@ -3,15 +3,8 @@
 Nothing heavy is imported at the top of these modules: `betae --help` must answer at once.
 """
 
-from betae.cli import (  # noqa: F401  # each adds its commands
-    graphs,
-    indexes,
-    ingest,
-    learning,
-    query,
-    questions,
-    serve,
-)
+# Each module adds its commands, in the order in which `betae --help` lists them.
+from betae.cli import graphs, questions, runs  # noqa: F401
 from betae.cli.common import app, main
 
 __all__ = ["app", "main"]

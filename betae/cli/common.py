@@ -1,4 +1,4 @@
-"""What all commands share: the app, its two consoles, arguments, and how an error ends it."""
+"""Shared by all commands: the app, its consoles, common arguments, and error handling."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -23,6 +24,8 @@ from betae.errors import BetaeError, InvalidArgument, StoreError
 
 if TYPE_CHECKING:
     from betae.cluster import Cluster
+    from betae.graph.graph import KnowledgeGraph
+    from betae.run import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,68 +36,69 @@ app = typer.Typer(
     epilog="Start with [bold]betae demo[/bold].",
 )
 
-# Idle OpenMP threads would otherwise spin for the cores that our own threads need. OpenMP reads
-# these when torch is imported, so they must be set before.
+# Idle OpenMP threads would otherwise spin on cores that other threads need. OpenMP reads these when
+# torch is imported, so they must be set before.
 OPENMP = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# ---- output -------------------------------------------------------------------------------------
 
-# ---- what may reach the terminal ----------------------------------------------------------------
-
-# Escape sequences and other control characters, marks that reverse the direction of text, and
-# halves of characters; lines and tabs may stay.
+# Control characters except newline and tab, bidirectional marks, and surrogates.
 UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def escape_controls(text: str) -> str:
-    """Return text with whatever could command a terminal written out, such as \\x1b."""
+    """Return text with control characters escaped, such as \\x1b."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class PlainConsole(Console):
-    """A console that shows names as they are spelled, whatever a terminal would make of them."""
+    """A console that escapes control characters in names."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render to segments, in which only those of rich's own control the terminal."""
+        """Render to segments; only rich's own control segments stay unescaped."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else escape_controls(text), style, control)
 
 
-if os.environ.get("COLUMNS") == "0":  # some containers say so, and then nothing would be shown
+if os.environ.get("COLUMNS") == "0":  # set so in some containers; nothing would be shown
     del os.environ["COLUMNS"]
 out, err = PlainConsole(), PlainConsole(stderr=True)
 
 
 def say(text: str) -> None:
-    """Print text as it is: no markup, no colours, no wrapping."""
+    """Print plain text: no markup, no colours, no wrapping."""
     out.print(Text(text), highlight=False, soft_wrap=True)
 
 
-def warn(text: str) -> None:
-    """Print a warning to standard error."""
-    err.print("[bold red]Warning:[/bold red]", Text(text), highlight=False, soft_wrap=True)
+def _print_message(kind: str, text: str) -> None:
+    err.print(kind, Text(text), highlight=False, soft_wrap=True)
 
 
-def note(text: str) -> None:
-    """Print a note to standard error."""
-    err.print("[yellow]Note:[/yellow]", Text(text), highlight=False, soft_wrap=True)
+note = partial(_print_message, "[yellow]Note:[/yellow]")
+warn = partial(_print_message, "[bold red]Warning:[/bold red]")
 
 
 def complain(text: str) -> None:
-    """Print an error to standard error, if that can be written to."""
+    """Print an error to standard error, if it is writable."""
     with suppress(OSError):
-        err.print("[bold red]Error:[/bold red]", Text(text), highlight=False, soft_wrap=True)
+        _print_message("[bold red]Error:[/bold red]", text)
 
 
-def print_json(content: Any, indent: int | None = None) -> None:
-    """Print plain values as JSON; what the terminal or its encoding does not take is escaped."""
-    is_utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
-    text = json.dumps(content, ensure_ascii=not is_utf8, indent=indent)
-    print(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+def print_json(content: Any, indent: int | None = None, file: TextIO | None = None) -> None:
+    """Print as JSON, with characters escaped that the terminal or its encoding cannot show."""
+    encoding = getattr(file or sys.stdout, "encoding", None) or "utf-8"
+    is_ascii = not encoding.lower().startswith("utf")
+    text = json.dumps(content, ensure_ascii=is_ascii, indent=indent)
+    print(UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text), file=file)
+
+
+def is_writer() -> bool:
+    """Tell whether this process prints: of those that torchrun started, the first."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 # ---- running a command --------------------------------------------------------------------------
@@ -103,8 +107,8 @@ def print_json(content: Any, indent: int | None = None) -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command, that of `sys.argv` by default, and exit.
 
-    An error that the user can act on is printed without a traceback; of any other, a line is
-    printed and the traceback goes to a file.
+    An error of the user is printed as a message, exit code 2. An internal error is printed in one
+    line, and its traceback is written to a file, exit code 1.
     """
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
@@ -126,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _admit_any_text() -> None:
-    """Spell characters out that the encoding of the output lacks, instead of failing."""
+    """Escape characters that the encoding of the output lacks, instead of failing."""
     plainer = {"…": "...", "█": "#", "–": "-"}
 
     def spell(error: UnicodeError) -> tuple[str, int]:
@@ -141,22 +145,24 @@ def _admit_any_text() -> None:
 
 
 def _end_by_system_error(error: OSError) -> int:
-    """Say which file, or that the output, cannot be read or written; return the exit code."""
+    """Report a file or an output that cannot be read or written; return the exit code."""
+    from betae.storage import DISK_FULL
+
     if error.filename is not None and error.strerror is not None:
         complain(f"{os.fsdecode(error.filename)}: {error.strerror}.")
         return 2
     if error.errno not in (errno.EPIPE, errno.EIO, errno.EBADF, *DISK_FULL):
         return _end_by_surprise(error)
-    # What betae writes to files says so itself: this was the output.
-    with suppress(OSError, ValueError):  # and Python must not try again when it exits
+    # Errors of files have a file name: this is one of standard output.
+    with suppress(OSError, ValueError):  # keeps Python from flushing it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno != errno.EPIPE:  # then the reader has had enough
+    if error.errno != errno.EPIPE:  # a reader such as head may close the pipe
         complain(f"The output cannot be written: {error.strerror}.")
     return 1
 
 
 def _end_by_surprise(error: Exception) -> int:
-    """Write a report of an unexpected error; return the exit code."""
+    """Write the traceback of an internal error to a file; return the exit code."""
     import platform
     import tempfile
     import traceback
@@ -169,8 +175,8 @@ def _end_by_surprise(error: Exception) -> int:
         f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"
     )
     try:
-        number, path = tempfile.mkstemp(prefix="betae-error-", suffix=".txt")
-        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+        descriptor, path = tempfile.mkstemp(prefix="betae-error-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(report)
         where = f"The full report is in {path}"
     except OSError as of_report:
@@ -193,96 +199,92 @@ def _version(
 # ---- arguments of several commands --------------------------------------------------------------
 
 
-def existing_folder(path: Path | None) -> Path | None:
-    """Refuse a folder that does not exist, before torch is imported to open it."""
-    if path is not None and not path.is_dir():
+def examples(*lines: str) -> str:
+    """Return the end of a help text: commands to copy."""
+    return "\n\n  ".join(["Examples:" if len(lines) > 1 else "Example:", *lines])
+
+
+def parse_folder(text: str) -> Path:
+    """Parse a folder, or an address such as s3://bucket/run, which is copied to this machine.
+
+    Raise if it does not exist, before torch is imported to open it.
+    """
+    path = Path(text)
+    if "://" in text:
+        from betae.remote import local_folder
+
+        path = local_folder(text)
+    if not path.is_dir():
         raise StoreError(f"There is no folder {path}.")
     return path
 
 
-def existing_file(path: Path | None) -> Path | None:
-    """Refuse a file that does not exist, before torch is imported."""
-    if path is not None and not path.is_file():
-        raise StoreError(f"There is no file {path}.")
-    return path
+def parse_file(text: str) -> Path:
+    """Parse a file; raise if it does not exist, before torch is imported."""
+    if not Path(text).is_file():
+        raise StoreError(f"There is no file {text}.")
+    return Path(text)
 
 
-def _graph_folder(path: Path) -> Path:
-    """Refuse the folder of a run where a graph is needed."""
-    existing_folder(path)
+def _graph_folder(text: str) -> Path:
+    """Parse the folder or address of a graph; raise if it is that of a run."""
+    path = parse_folder(text)
     if (path / "graph.json").exists() and not (path / "manifest.json").exists():
-        raise InvalidArgument(f"{path} is a run, not a graph: name the graph it was trained on.")
+        raise InvalidArgument(f"{path} is a run, not a graph: give the graph it was trained on.")
     return path
 
 
-def _folder_or_address(text: str) -> Path:
-    """Return a path; an address such as s3://bucket/run is copied to this machine first."""
-    if "://" not in text:
-        return Path(text)
-    from betae.remote import local_folder
-
-    return local_folder(text)
-
-
-RunPath = Annotated[Path, typer.Argument(help="Folder of a run.", callback=existing_folder)]
-GraphPath = Annotated[Path, typer.Argument(help="Folder of a graph.", callback=_graph_folder)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder if it exists.")]
+RunPath = Annotated[
+    Path, typer.Argument(help="Folder of a run, or address (s3://).", parser=parse_folder)
+]
+GraphPath = Annotated[
+    Path, typer.Argument(help="Folder of a graph, or address (s3://).", parser=_graph_folder)
+]
 MovedGraph = Annotated[
     Path | None,
     typer.Option(
         "--graph",
         help="Folder of the graph, if it has moved since training.",
-        callback=existing_folder,
+        parser=parse_folder,
     ),
 ]
-# For commands whose work a cluster can share: the folder may be in an object store.
-SharedRun = Annotated[
-    Path,
-    typer.Argument(
-        help="Folder of a run, or its address: s3://bucket/run.",
-        parser=_folder_or_address,
-        metavar="RUN",
-        callback=existing_folder,
-    ),
+RankMethod = Annotated[
+    Literal["completed", "embedding"],
+    typer.Option(help="Rank over the completed graph, or by embedding as in the paper."),
 ]
-SharedGraph = Annotated[
-    Path,
-    typer.Argument(
-        help="Folder of a graph, or its address: s3://bucket/graph.",
-        parser=_folder_or_address,
-        metavar="GRAPH",
-        callback=_graph_folder,
-    ),
-]
-SharedMovedGraph = Annotated[
-    Path | None,
-    typer.Option(
-        "--graph",
-        help="Folder or address of the graph, if it has moved since training.",
-        parser=_folder_or_address,
-        metavar="PATH",
-        callback=existing_folder,
-    ),
-]
-AnyQuestion = Annotated[
-    str | None, typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either.")
-]
-QuestionFile = Annotated[
-    str | None, typer.Option(help="A file of questions in logic text, one per line; - for stdin.")
+KnownEdges = Annotated[
+    Literal["train", "train+valid", "all"], typer.Option(help="Edges that count as known.")
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray",
-        help="Share the work among the nodes of a Ray cluster: its HOST:PORT, auto for the one "
-        "that runs here, local for processes of this machine.",
+        help="Run on a Ray cluster: HOST:PORT, auto for the one on this machine, or local for "
+        "processes of this machine.",
         metavar="ADDRESS",
     ),
 ]
 
 
+def open_graph(folder: Path, verify: bool | None = None) -> KnowledgeGraph:
+    """Open a graph; numpy is imported only now."""
+    from betae.graph.graph import KnowledgeGraph
+
+    return KnowledgeGraph.open(folder, verify=verify)
+
+
+def open_run(folder: Path, graph: Path | None = None) -> Run:
+    """Open a run; torch is imported only now."""
+    from betae.run import Run
+
+    return Run.open(folder, graph)
+
+
 @contextmanager
 def on_ray(address: str | None) -> Iterator[Cluster | None]:
-    """Join a Ray cluster, if one is asked for, and say how large it is."""
+    """Connect to a Ray cluster, if asked for, and print its size."""
     if address is None:
         yield None
         return
@@ -293,5 +295,7 @@ def on_ray(address: str | None) -> Iterator[Cluster | None]:
         yield cluster
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")]
+NO_PROBABILITIES = (
+    "the graph has no validation edges to fit probabilities on, so entities are ranked by "
+    "embedding, without probabilities. Ingest it with --valid 0.05, say, and train again."
+)

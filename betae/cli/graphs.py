@@ -1,8 +1,7 @@
-"""Graphs and queries: info, entities, relations, explain, sample."""
+"""Graphs: ingest, info, entities, relations, export."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,270 +13,288 @@ from betae.cli.common import (
     AsJson,
     GraphPath,
     Overwrite,
-    RayAddress,
-    SharedGraph,
     app,
     err,
-    existing_folder,
-    on_ray,
+    examples,
+    open_graph,
     out,
     print_json,
     say,
 )
-from betae.errors import UnresolvedName
+from betae.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from betae.graph.describe import Listed
+    from betae.graph.graph import KnowledgeGraph
+    from betae.graph.source import ReadReport
+    from betae.graph.triples import Triples
 
-Search = Annotated[
-    str, typer.Option(help="Only those with this text in the name or a label, in any case.")
-]
-Limit = Annotated[int | None, typer.Option(help="How many to list.", min=1)]
+# ---- ingest -------------------------------------------------------------------------------------
+
+HeldOut = Annotated[str, typer.Option(help="A file, or the fraction of edges to hold out.")]
 
 
-@app.command(epilog="Example:  betae info graph --json")
+@app.command(
+    "ingest",
+    epilog=examples(
+        "betae ingest facts.tsv --out graph",
+        "betae ingest facts.nt.gz --valid 0.1 --test 0.1 --out graph",
+        "betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph",
+        "betae ingest FB15k-237-betae --out graph",
+        "betae ingest trips.csv --columns head=from,relation=mode,tail=to --out graph",
+        "betae ingest 's3://bucket/triples/*.parquet' --memory 4GB --out graph",
+        "zcat facts.nt.gz | betae ingest - --format nt --out graph",
+        "betae ingest more-facts.tsv --append --out graph",
+        "betae ingest wrong-facts.tsv --remove --out graph",
+    ),
+)
+def ingest_command(
+    sources: Annotated[
+        list[str],  # not Path: an address is a source too
+        typer.Argument(
+            help="Files of triples (.tsv .txt .csv .parquet, RDF: .nt .ttl .nq .trig .n3 .rdf "
+            ".jsonld; also .gz), folders of such files, patterns, addresses (s3://, https://), - "
+            "for standard input, or a folder in the BetaE release layout."
+        ),
+    ],
+    target: Annotated[Path, typer.Option("--out", help="Folder of the graph.")],
+    valid: HeldOut = "0",
+    test: HeldOut = "0",
+    labels: Annotated[
+        Path | None, typer.Option(help="A file with two columns: name and label.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 0,
+    overwrite: Overwrite = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the edges to the existing graph.")
+    ] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the edges from the existing graph.")
+    ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns by name: head=from,relation=type,tail=to; or by number, for a file "
+            "without a header: head=1,relation=2,tail=3."
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="Column separator; default: tab in .tsv and .txt, comma in .csv."),
+    ] = None,
+    comment: Annotated[
+        str | None, typer.Option(help="Skip lines that begin with this; default: skip none.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="File format (csv, nt, ...); default: by the ending.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory limit, such as 4GB: sort on disk, for the same graph. TSV, CSV and "
+            "Parquet only."
+        ),
+    ] = None,
+) -> None:
+    """Read triples into a graph folder, or add them to one, or remove them from one."""
+    from betae.datasets import read_sources
+    from betae.datasets.release import is_release
+    from betae.graph.delimited import parse_columns
+    from betae.graph.graph import in_words
+    from betae.graph.outofcore import ingest
+    from betae.storage import check_writable, read_manifest
+
+    is_change, is_split = append or remove, (valid, test) != ("0", "0")
+    if is_change and (overwrite or is_split or any(Path(source).is_dir() for source in sources)):
+        raise InvalidArgument(
+            f"--{'append adds training' if append else 'remove removes'} edges from files: "
+            "no folder, --valid, --test or --overwrite."
+        )
+    if remove and (append or labels is not None):
+        raise InvalidArgument("--remove cannot be combined with --append or --labels.")
+    if memory is not None and (is_change or labels is not None):
+        raise InvalidArgument("--memory builds a new graph: no --append, --remove or --labels.")
+    if memory is not None and any(map(is_release, sources)):
+        raise InvalidArgument("A folder in the BetaE release layout is read without --memory.")
+    before = open_graph(target) if is_change else None
+    check_writable(target, overwrite or is_change)
+    with err.status("Reading") as status:
+        options: dict[str, Any] = {
+            "valid": _file_or_fraction(valid),
+            "test": _file_or_fraction(test),
+            "seed": seed,
+            "columns": None if columns is None else parse_columns(columns),
+            "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
+            "comment": comment,
+            "format": format,
+            "notify": lambda text: status.update(escape(text)),
+        }
+        if memory is not None:
+            report = ingest(*sources, out=target, memory=memory, overwrite=overwrite, **options)
+            lines = [in_words(read_manifest(target, "graph"))]
+        else:
+            triples = read_sources(*sources, labels=labels, **options)
+            status.update("Building the adjacency")
+            graph, lines = _build(triples, before, remove)
+            status.update("Writing the graph")
+            graph.save(target, overwrite or is_change)
+            report = triples.report
+            if triples.labels:  # a label may be of a name that was in the graph before
+                unused = triples.labels.keys() - {*graph.entities, *graph.relations}
+                report.labels_unused = len(unused)
+            lines.append(repr(graph))
+    for line in (*_reading_lines(report), *lines, f"written to {target}"):
+        say(line)
+
+
+def _file_or_fraction(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _build(
+    triples: Triples, before: KnowledgeGraph | None, remove: bool
+) -> tuple[KnowledgeGraph, list[str]]:
+    """Return the new or changed graph, and lines that say what changed."""
+    from betae.graph.change import append_triples, remove_triples
+    from betae.graph.graph import KnowledgeGraph
+
+    if before is None:
+        return KnowledgeGraph.from_triples(triples), []
+    if not remove:
+        graph = append_triples(before, triples)
+        added, *released = (
+            len(graph.splits[split]) - len(before.splits[split]) for split in graph.splits
+        )
+        return graph, [
+            f"{added:>12,} training edges added, {-sum(released):,} of them held out before",
+            f"{graph.num_entities - before.num_entities:>12,} new entities",
+            f"{len(graph.relations) - len(before.relations):>12,} new relations",
+        ]
+    graph, report = remove_triples(before, triples)
+    by_split = ", ".join(f"{count:,} {split}" for split, count in report.removed.items())
+    lines = [f"{sum(report.removed.values()):>12,} edges removed ({by_split})"]
+    if report.absent:
+        lines.append(f"{report.absent:>12,} edges not found")
+    lines += report.unknown
+    if more := report.num_unknown - len(report.unknown):
+        lines.append(f"{more:,} more names not found")
+    return graph, lines
+
+
+def _reading_lines(report: ReadReport) -> list[str]:
+    """Lines that say what was read, skipped and dropped, and which rows were headers."""
+    from betae.graph.names import printable
+
+    counts, lines = asdict(report), []
+    for file, cells in counts.pop("headers").items():
+        lines.append(printable(f"{file} has a header: {', '.join(cells)}"))
+    for file, cells in counts.pop("doubtful_rows").items():
+        lines.append(printable(f"{file}: the first line, {', '.join(cells)}, was read as a fact."))
+        lines.append(
+            "If it is a header, name the columns: --columns head=...,relation=...,tail=..."
+        )
+    return lines + [
+        f"{count:>12,} {what.replace('_', ' ')}" for what, count in counts.items() if count
+    ]
+
+
+# ---- info, entities, relations ------------------------------------------------------------------
+
+Search = Annotated[str, typer.Option(help="Text in the name or a label, in upper or lower case.")]
+Limit = Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)]
+
+
+@app.command(epilog=examples("betae info graph --json"))
 def info(
     graph: GraphPath,
     as_json: AsJson = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every checksum, however large the graph is.")
+        bool, typer.Option("--verify", help="Check all checksums, also of a large graph.")
     ] = False,
 ) -> None:
     """Describe a graph: entities, relations, edges per split, degrees, frequent relations."""
     from betae.cli.show import draw_description
     from betae.graph.describe import describe_graph
-    from betae.graph.graph import KnowledgeGraph
 
-    description = describe_graph(KnowledgeGraph.open(graph, verify=verify or None))
+    description = describe_graph(open_graph(graph, verify=verify or None))
     if as_json:
         print_json(asdict(description), indent=2)
     else:
         out.print(draw_description(description, title=escape(str(graph))))
 
 
-@app.command(epilog="Example:  betae entities graph --search paris")
+@app.command(epilog=examples("betae entities graph --search paris"))
 def entities(
     graph: GraphPath, search: Search = "", limit: Limit = 20, as_json: AsJson = False
 ) -> None:
-    """List the entities of a graph, those with the most edges first, or search for some."""
-    from betae.graph.describe import list_entities
-    from betae.graph.graph import KnowledgeGraph
-
-    opened = KnowledgeGraph.open(graph)
-    found = list_entities(opened, search, limit)
-    if not found[0] and not as_json:
-        _say_none_found("entity", search, opened.entity_id)
-    else:
-        _print_names(*found, "entities", opened.prefixes, as_json)
+    """List the entities of a graph by number of edges, or search for some."""
+    _list_names("entities", graph, search, limit, as_json)
 
 
-@app.command(epilog="Example:  betae relations graph --search located")
+@app.command(epilog=examples("betae relations graph --search located"))
 def relations(
     graph: GraphPath, search: Search = "", limit: Limit = None, as_json: AsJson = False
 ) -> None:
-    """List the relations of a graph, the most frequent first, or search for some."""
-    from betae.graph.describe import list_relations
-    from betae.graph.graph import KnowledgeGraph
-
-    opened = KnowledgeGraph.open(graph)
-    found = list_relations(opened, search, limit)
-    if not found[0] and not as_json:
-        _say_none_found("relation", search, opened.relation_id)
-    else:
-        _print_names(*found, "relations", opened.prefixes, as_json)
+    """List the relations of a graph by number of edges, or search for some."""
+    _list_names("relations", graph, search, limit, as_json)
 
 
-def _print_names(
-    listed: Sequence[Listed], number: int, kind: str, prefixes: Mapping[str, str], as_json: bool
-) -> None:
-    """Print names with their labels, edges and examples; say if there are more."""
+def _list_names(kind: str, folder: Path, search: str, limit: int | None, as_json: bool) -> None:
+    """Print names with their labels, edge counts and examples."""
+    from betae.cli.show import draw_names
+    from betae.graph.describe import list_entities, list_relations
+
+    graph = open_graph(folder)
+    is_entities = kind == "entities"
+    listed, num_found = (list_entities if is_entities else list_relations)(graph, search, limit)
     if as_json:
-        print_json(_as_json(listed), indent=2)
-        return
-    out.print(_draw_names(listed, prefixes))
-    if number > len(listed):
-        say(f"{len(listed):,} of {number:,} {kind}; --limit shows more")
-
-
-def _as_json(listed: Sequence[Listed]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": each.name,
-            "labels": [{"text": label.text, "language": label.language} for label in each.labels],
-            "edges": each.edges,
-            "examples": each.examples,
-        }
-        for each in listed
-    ]
-
-
-def _say_none_found(kind: str, search: str, look_up: Callable[[str], int]) -> None:
-    """Say that nothing has the text in its name, and offer what looks like it."""
-    closest: Sequence[str] = ()
-    try:
-        look_up(search)
-    except UnresolvedName as error:
-        closest = getattr(error, "closest", ())
-    hint = f" Closest: {', '.join(map(repr, closest))}." if closest else ""
-    say(f"No {kind} has {search!r} in its name or a label.{hint}")
-
-
-def _draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
-    """Lay out names with their labels, numbers of edges and examples."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from betae.graph.names import printable, shorten
-
-    def shown(name: str) -> str:
-        return printable(shorten(name, prefixes))
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("edges", justify="right")
-    table.add_column("name", overflow="fold")
-    has_labels = any(each.labels for each in listed)
-    if has_labels:
-        table.add_column("labels", overflow="fold")
-    table.add_column("for example", overflow="fold", style="dim")
-    for each in listed:
-        labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
-        examples = "; ".join(
-            f"{shown(relation)}({shown(head)}, {shown(tail)})"
-            for head, relation, tail in each.examples
-        )
-        cells = [shown(each.name), *labels, examples]
-        table.add_row(f"{each.edges:,}", *map(Text, cells))
-    return table
-
-
-@app.command(
-    epilog="Examples:\n\n"
-    "  betae explain '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)'\n\n"
-    "  betae explain query.rq --graph graph"
-)
-def explain(
-    query: Annotated[
-        str,
-        typer.Argument(help="Logic text, a SPARQL SELECT, or a file that holds either."),
-    ],
-    graph: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of a graph: look the names up there and show the exact answers.",
-            callback=existing_folder,
-        ),
-    ] = None,
-) -> None:
-    """Draw the computation tree of a query and its normal forms."""
-    from betae.cli.show import draw_tree, with_exact_answers
-    from betae.graph.graph import KnowledgeGraph
-    from betae.queries.names import resolve
-    from betae.queries.read import read_query, text_or_file
-    from betae.queries.rewrite import dnf_branches, explain_negation
-
-    opened = None if graph is None else KnowledgeGraph.open(graph)
-    tree = read_query(text_or_file(query), opened.prefixes if opened else {})
-    if opened is None:
-        out.print(draw_tree(tree))
+        print_json([_as_json(each) for each in listed], indent=2)
+    elif listed:
+        out.print(draw_names(listed, graph.prefixes))
+        if num_found > len(listed):
+            say(f"{len(listed):,} of {num_found:,} {kind}; list more with --limit")
     else:
-        resolve(tree, opened)
-        out.print(draw_tree(tree, with_exact_answers(opened)))
-    say(f"\n{tree}")
-    branches = dnf_branches(tree)
-    if len(branches) > 1:
-        out.print(f"\nAs a union of {len(branches)} queries:")
-        for branch in branches:
-            say(f"  {branch}")
-    if meaning := explain_negation(tree):
-        out.print(f"\n[yellow]Note:[/yellow] {meaning}")
+        names = graph.entities if is_entities else graph.relations
+        closest = ", ".join(map(repr, names.closest(search, graph.prefixes)))
+        hint = f" Closest: {closest}." if closest else ""
+        say(f"No {kind} with {search!r} in the name or a label.{hint}")
 
 
-SampledStructures = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Structures, each as NAME or NAME:COUNT; the paper's names, or logic text with _ "
-        "for placeholders. Default: those that the paper trains on, or tests on.",
-        metavar="[STRUCTURE...]",
-    ),
-]
-SamplingRules = Annotated[
-    Literal["paper", "release"],
-    typer.Option(
-        help="paper: the limit is on all answers. release: as in the sets released with the "
-        "paper, it is on the hard ones, and queries with negation lose an answer."
-    ),
-]
-MissingEdges = Annotated[
-    str | None,
-    typer.Option(
-        help="For valid and test: only answers that need so many missing edges are hard, or, with "
-        "all, those for which every edge is missing.",
-        metavar="N|all",
-    ),
-]
+def _as_json(listed: Listed) -> dict[str, object]:
+    labels = [{"text": label.text, "language": label.language} for label in listed.labels]
+    return {**asdict(listed), "labels": labels}
+
+
+# ---- export -------------------------------------------------------------------------------------
 
 
 @app.command(
-    epilog="Examples:\n\n"
-    "  betae sample graph --out train-queries\n\n"
-    "  betae sample graph --split test --count 5000 --rules release --out test-queries\n\n"
-    "  betae sample graph --split test --missing all --out hard-queries\n\n"
-    "  betae sample graph --count 100000 --out train-queries --ray auto\n\n"
-    "  betae sample graph 2p:1000 '?X . located_in(?X, Europe) & !_(_, ?X):50' --out queries"
+    epilog=examples(
+        "betae export graph all.csv",
+        "betae export graph all.nt.gz",
+        "betae export graph - --format ttl | less",
+    )
 )
-def sample(
-    graph: SharedGraph,
-    target: Annotated[Path, typer.Option("--out", help="Folder to write the query set to.")],
-    structures: SampledStructures = None,
+def export(
+    graph: GraphPath,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="File to write: .tsv, .csv, .parquet, .nt or .ttl, all but .parquet also with "
+            ".gz; - for standard output."
+        ),
+    ],
     split: Annotated[
-        Literal["train", "valid", "test"], typer.Option(help="What the queries are for.")
-    ] = "train",
-    count: Annotated[
-        int, typer.Option(help="Queries per structure without a COUNT.", min=1)
-    ] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same set.", min=0)] = 0,
-    max_answers: Annotated[
-        int | None,
-        typer.Option(help="Limit on the answers of a query; for valid and test 100.", min=1),
+        Literal["train", "valid", "test", "all"], typer.Option(help="Edges to write.")
+    ] = "all",
+    format: Annotated[
+        str | None, typer.Option(help="File format; default: by the ending, tsv for -.")
     ] = None,
-    rules: SamplingRules = "paper",
-    missing: MissingEdges = None,
-    as_pickles: Annotated[
-        bool, typer.Option("--pickles", help="Write the release's pickles instead.")
-    ] = False,
-    ray: RayAddress = None,
-    overwrite: Overwrite = False,
 ) -> None:
-    """Sample queries with their answers from a graph."""
-    from betae.cli.progress import showing_counts
-    from betae.cli.show import draw_report
-    from betae.datasets.release_queries import write_release_queries
-    from betae.graph.graph import KnowledgeGraph
-    from betae.querysets.sample import parse_counts, sample_queries
-    from betae.storage import check_writable
+    """Write the edges of a graph by name; as RDF, with labels."""
+    from betae.graph.edges import SPLITS
 
-    check_writable(target, overwrite)
-    counts = parse_counts(structures or [], split, count)
-    number = int(missing) if missing and missing.isdecimal() else missing
-    with on_ray(ray) as cluster, showing_counts(err, counts) as progress:
-        queries = sample_queries(
-            KnowledgeGraph.open(graph),
-            counts,
-            split,
-            seed=seed,
-            max_answers=max_answers,
-            rules=rules,
-            missing=number,  # type: ignore[arg-type]  # it is checked there
-            cluster=cluster,
-            progress=progress,
-        )
-        if as_pickles:
-            write_release_queries(queries, target, overwrite)
-        else:
-            queries.save(target, overwrite)
-    out.print(draw_report(queries))
-    if left_out := queries.origin.get("left_out"):
-        say(f"left out, for no answer can need so many missing edges: {', '.join(left_out)}")
-    say(f"{len(queries):,} queries written to {target}")
+    open_graph(graph).export(file, SPLITS if split == "all" else (split,), format)

@@ -1,14 +1,14 @@
-"""What a person sees of long work: live lines; of training also TensorBoard, if installed.
+"""Progress bars of long work; training also writes to TensorBoard, if it is installed.
 
-Where there is no terminal, training prints a line now and then, and other work prints nothing.
+Without a terminal, training prints a line now and then, and other work prints nothing.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +24,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from betae.cli.common import is_writer
+
 if TYPE_CHECKING:
     from betae.training.config import TrainConfig
 
 
 WORDS = TextColumn("{task.description}", markup=False)  # brackets may belong to a name
-SECONDS_BETWEEN_LINES = 10.0  # at least, without a terminal; a validation is always told
+SECONDS_BETWEEN_LINES = 10.0  # at least, without a terminal; validations are always printed
 
 
-def _bars(console: Console, *columns: ProgressColumn, is_shown: bool = True) -> Progress:
-    """Return bars that vanish at the end; without a terminal nothing is drawn."""
-    is_shown = is_shown and console.is_terminal
+def _bars(console: Console, *columns: ProgressColumn) -> Progress:
+    """Return progress bars that disappear at the end; without a terminal nothing is drawn."""
+    is_shown = console.is_terminal and is_writer()
     return Progress(*columns, console=console, transient=True, disable=not is_shown)
 
 
@@ -42,20 +44,16 @@ def _bars(console: Console, *columns: ProgressColumn, is_shown: bool = True) -> 
 def showing_counts(
     console: Console, counts: Mapping[str, int]
 ) -> Iterator[Callable[[str, int], None]]:
-    """Show a bar for each name with its count; yield what tells how many are done."""
-    columns = (WORDS, BarColumn(), MofNCompleteColumn())
-    with _bars(console, *columns) as bars:
+    """Show a bar for each name; yield `progress(name, done)`."""
+    with _bars(console, WORDS, BarColumn(), MofNCompleteColumn()) as bars:
         tasks = {name: bars.add_task(name, total=wanted) for name, wanted in counts.items()}
         yield lambda name, done: bars.update(tasks[name], completed=done)
 
 
 @contextmanager
-def showing_work(
-    console: Console, is_shown: bool, first: str = "reading the queries"
-) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar; yield what tells the work at hand, how much is done and how much there is."""
-    columns = (WORDS, BarColumn(), TimeRemainingColumn())
-    with _bars(console, *columns, is_shown=is_shown) as bars:
+def showing_work(console: Console, first: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar, at `first` without a length; yield `progress(what, done, total)`."""
+    with _bars(console, WORDS, BarColumn(), TimeRemainingColumn()) as bars:
         task = bars.add_task(first, total=None)
         yield lambda what, done, total: bars.update(
             task, description=what, completed=done, total=total
@@ -63,20 +61,24 @@ def showing_work(
 
 
 class Reporter:
-    """Shows the lines of the metrics as `train` reports them; only process 0 is shown."""
+    """Shows the metrics that `train` reports; only those of process 0."""
 
-    def __init__(
-        self, bars: Progress, run: Path, config: TrainConfig, minutes: float | None, is_shown: bool
-    ):
-        self.bars, self.run, self.config, self.minutes = bars, run, config, minutes
+    def __init__(self, bars: Progress, run: Path, minutes: float | None):
+        self.bars, self.run, self.minutes = bars, run, minutes
         self.board: Any | None = None
-        self.is_shown = is_shown
-        self.what, self.mrr = "", ""  # what is being trained, and its last validation
-        self.last_line = 0.0  # when one was printed without a terminal
+        self.what, self.mrr = "", ""  # the model in training, and its last validation
+        self.last_line = 0.0  # time of the last line without a terminal
         self.task = bars.add_task("starting", total=1.0)
 
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The config of the run, which is written before the first report."""
+        from betae.training.folder import RunFolder
+
+        return RunFolder(self.run).read_config()
+
     def __call__(self, line: dict[str, Any]) -> None:
-        """Show a line of the metrics; those of a predictor beside the model say so."""
+        """Show a line of the metrics, those of the link predictor with a prefix."""
         beside = self.config.predictor if line.get("predictor") else None
         config, what = beside or self.config, "predictor, " if beside else ""
         if what != self.what:
@@ -105,21 +107,20 @@ class Reporter:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        """Print a line where there is no terminal to keep one up to date on."""
-        if self.is_shown and self.bars.disable:
+        """Print a line if there is no terminal for a live one."""
+        if self.bars.disable and is_writer():
             self.last_line = time.monotonic()
             self.bars.console.print(Text(text), highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def showing_progress(
-    console: Console, run: Path, config: TrainConfig, minutes: float | None = None
+    console: Console, run: Path, minutes: float | None = None
 ) -> Iterator[Reporter]:
-    """Yield a reporter whose live line disappears when training ends."""
+    """Show training in one line; yield the reporter for `train`."""
     columns = (BarColumn(bar_width=20), WORDS, TimeElapsedColumn())
-    is_shown = int(os.environ.get("RANK", "0")) == 0
-    with _bars(console, *columns, is_shown=is_shown) as bars:
-        reporter = Reporter(bars, run, config, minutes, is_shown)
+    with _bars(console, *columns) as bars:
+        reporter = Reporter(bars, run, minutes)
         yield reporter
     if reporter.board is not None:
         reporter.board.close()

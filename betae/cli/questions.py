@@ -1,238 +1,465 @@
-"""Questions: demo, answer, complete."""
+"""Questions: explain, query, answer; one of them, or a file with one per line."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
-from rich.text import Text
 
 from betae.cli.common import (
-    AnyQuestion,
-    QuestionFile,
+    NO_PROBABILITIES,
+    GraphPath,
+    KnownEdges,
+    MovedGraph,
+    RankMethod,
     RayAddress,
-    SharedMovedGraph,
-    SharedRun,
+    RunPath,
     app,
+    complain,
     err,
     escape_controls,
+    examples,
     note,
     on_ray,
+    open_graph,
+    open_run,
     out,
+    parse_folder,
     print_json,
     say,
     warn,
 )
-from betae.cli.question_files import (
-    Question,
-    answer_all,
-    check_ray,
-    check_syntax,
-    end,
-    read_questions,
-    show_all,
-)
-from betae.errors import InvalidArgument
+from betae.errors import BetaeError, InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
-    from betae.answering.answerer import Answerer
     from betae.answering.results import Answers
+    from betae.cluster import Cluster
+    from betae.exact.select import Selection
+    from betae.graph.edges import Edges
     from betae.graph.graph import KnowledgeGraph
 
-CSV_COLUMNS = ("query", "entity", "label", "rank", "probability", "status", "score")
-KnownEdges = Annotated[
-    Literal["train", "train+valid", "all"], typer.Option(help="The edges that count as known.")
+Found = TypeVar("Found")
+Row = dict[str, str]
+Form = Literal["table", "csv", "jsonl", "parquet"]
+FORMS: dict[str, Form] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+WIDTH_ROWS = 1000  # rows that decide the column widths of a table
+QUESTIONS_PER_BLOCK = 16  # sent to a worker of a cluster at a time
+CSV_COLUMNS = ("entity", "label", "rank", "probability", "status", "score")
+
+QUESTION = typer.Argument(help="Logic text, a SPARQL SELECT, or a file with either.")
+QuestionFile = Annotated[
+    str | None, typer.Option(help="A file with one question per line; - for standard input.")
 ]
-
-NumAnswers = Annotated[
-    int | None,
-    typer.Option("-k", help="Number of answers; default: 10, or SPARQL's LIMIT.", min=1),
-]
+JsonLines = Annotated[bool, typer.Option("--json", help="Same as --format jsonl.")]
 
 
-@app.command()
-def demo(
-    folder: Annotated[
-        Path, typer.Option("--out", help="Where the trained run is kept, for the next time.")
-    ] = Path("betae-demo"),
-) -> None:
-    """Train on the bundled graph `world` and answer a question about it, in about a minute."""
-    from betae.cli.demo import run_demo
-
-    run_demo(out, folder)
+# ---- explain ------------------------------------------------------------------------------------
 
 
 @app.command(
-    epilog="Examples:\n\n"
-    "  betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain\n\n"
-    "  betae answer run query.rq --only predicted -k 20 --format csv\n\n"
-    "  betae answer run --queries questions.txt --format jsonl\n\n"
-    "  betae answer run --queries questions.txt --format jsonl --ray auto\n\n"
-    "  echo '?X . capital(France, ?X)' | betae answer run --queries -"
+    epilog=examples(
+        "betae explain '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)'",
+        "betae explain query.rq --graph graph",
+    )
 )
-def answer(
-    run: SharedRun,
-    question: AnyQuestion = None,
-    queries: QuestionFile = None,
-    k: NumAnswers = None,
-    only: Annotated[
-        Literal["known", "assumed", "predicted"] | None,
-        typer.Option(help="Leave out the others; assumed: known unless a fact is missing."),
-    ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Leave out answers less probable than this.", min=0, max=1)
-    ] = 0.0,
-    method: Annotated[
-        Literal["completed", "embedding"],
-        typer.Option(help="From the completed graph, or by distance from the embedded question."),
-    ] = "completed",
-    union: Annotated[
-        Literal["DNF", "DM"],
-        typer.Option(help="By embedding: how unions are computed, see docs/models.md."),
-    ] = "DNF",
-    edges: KnownEdges = "all",
-    explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
-    form: Annotated[
-        Literal["table", "jsonl", "csv"] | None,
-        typer.Option("--format", help="How to print them.", show_default="table"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
-    graph: SharedMovedGraph = None,
-    use_index: Annotated[
-        bool, typer.Option("--index", help="Search the indexes of betae index build.")
-    ] = False,
-    ray: RayAddress = None,
-) -> None:
-    """Answer a question: ranked entities, known or predicted, how probable, and why."""
-    if as_json and form not in (None, "jsonl"):
-        raise InvalidArgument(f"Give --json or --format {form}, not both.")
-    check_ray(ray, queries)
-    questions = read_questions(question, queries)
-    check_syntax(questions)
-    with on_ray(ray) as cluster:
-        from betae.run import Run  # not before the questions can be read: it imports torch
-
-        with err.status("Opening the run") as status:
-            opened = Run.open(run, graph)
-            load = partial(opened.answerer, edges, method=method, use_index=use_index, union=union)
-            answerer = load(say=status.update)  # here too: what must be fitted is fitted once
-        _warn_of_method(answerer.ranker.method, method, explain)
-        options = {"k": k, "status": only, "threshold": threshold, "explain": explain}
-        open_answer = partial(_open_answer, load if cluster else lambda: answerer, options)
-        printer = _Printer("jsonl" if as_json else form or "table", explain, answerer.graph)
-        write_json = print_json if printer.form == "jsonl" else None
-        results = answer_all(open_answer, questions, cluster)
-        num_bad = show_all(results, printer.answers, write_json)
-    end(num_bad, questions)
-
-
-def _open_answer(load: Callable[[], Answerer], options: dict[str, Any]) -> Callable[[str], Answers]:
-    return partial(load().answer, **options)
-
-
-def _warn_of_method(method: str, wanted: str, explain: bool) -> None:
-    """Say if answers do not come as they were asked for."""
-    if method != wanted:
-        warn(
-            "the graph has no validation edges to fit probabilities on, so answers are ranked by "
-            "embedding, without probabilities. Ingest it with --valid 0.05, say, and train again."
-        )
-    elif explain and method == "embedding":
-        warn("--explain needs the completed graph: leave out --method embedding.")
-
-
-class _Printer:
-    """Prints each result as soon as it is there: as a table, a line of JSON, or rows of CSV."""
-
-    def __init__(self, form: str, explain: bool, graph: KnowledgeGraph):
-        self.form, self.explain, self.graph = form, explain, graph
-        self.csv = csv.writer(sys.stdout)
-        if form == "csv":
-            self.csv.writerow([*CSV_COLUMNS, *(["why"] if explain else [])])
-
-    def answers(self, question: Question, found: Answers) -> None:
-        """Print the answers of a question."""
-        from betae.cli.show import draw_answers, shown_derivation
-        from betae.exact.direction import hint_of_direction
-
-        if self.form == "jsonl":
-            print_json({**question.place, **found.to_json()})
-        elif self.form == "csv":
-            for answer in found:
-                cells = [found.query, *(getattr(answer, column) for column in CSV_COLUMNS[1:])]
-                if self.explain:
-                    cells.append(shown_derivation(answer.why) if answer.why else "")
-                self.csv.writerow(map(_cell, cells))
-        else:
-            out.print(Text(found.query), soft_wrap=True)
-            out.print(draw_answers(found))
-        if not found.num_known and (
-            hint := hint_of_direction(self.graph, found.query, found.edges)
-        ):
-            note(hint)
-
-
-def _cell(value: object) -> object:
-    """Return what a file gets as it is; on a terminal, names must not command it."""
-    return escape_controls(value) if isinstance(value, str) and sys.stdout.isatty() else value
-
-
-@app.command(
-    epilog="Examples:\n\n"
-    "  betae complete run --out missing.tsv\n\n"
-    "  betae complete run --relation capital --above 0.3 --out capitals.nt\n\n"
-    "  betae complete run --entity Austria --above 0.2\n\n"
-    "  betae complete run --out missing.parquet --ray auto"
-)
-def complete(
-    run: SharedRun,
-    relation: Annotated[str | None, typer.Option(help="Only edges of this relation.")] = None,
-    entity: Annotated[
-        str | None, typer.Option(help="Only edges of this entity, judged from its end.")
-    ] = None,
-    above: Annotated[
-        float, typer.Option(help="Only edges more probable than this.", min=0, max=1)
-    ] = 0.5,
-    target: Annotated[
+def explain(
+    question: Annotated[str, QUESTION],
+    graph: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="A .tsv, .parquet or .nt file; without one the best are printed."
+            help="Folder of a graph, to check names and show the exact answers of every step.",
+            parser=parse_folder,
         ),
     ] = None,
     edges: KnownEdges = "all",
-    graph: SharedMovedGraph = None,
+) -> None:
+    """Draw the computation tree of a question, and its disjunctive normal form."""
+    from betae.cli.show import draw_tree, with_exact_answers
+    from betae.queries.read import parse_question, resolve, text_or_file
+    from betae.queries.rewrite import dnf_branches, explain_negation
+
+    opened = None if graph is None else open_graph(graph)
+    tree = parse_question(text_or_file(question), opened.prefixes if opened else {}).tree
+    if opened is None:
+        out.print(draw_tree(tree))
+    else:
+        resolve(tree, opened)  # raises for unknown names
+        out.print(draw_tree(tree, with_exact_answers(opened, edges)))
+    say(f"\n{tree}")
+    branches = dnf_branches(tree)
+    if len(branches) > 1:
+        say("\n  ".join([f"\nAs a union of {len(branches)} queries:", *map(str, branches)]))
+    if meaning := explain_negation(tree):
+        out.print(f"\n[yellow]Note:[/yellow] {meaning}")
+
+
+# ---- query --------------------------------------------------------------------------------------
+
+
+@app.command(
+    epilog=examples(
+        "betae query graph '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)'",
+        "betae query graph '?X, ?Y . borders(?X, ?Y) & borders(?Y, ?X)' --format csv | head",
+        "betae query graph query.rq --out answers.parquet",
+        "betae query graph --queries questions.txt --out answers.jsonl --ray auto",
+    )
+)
+def query(
+    graph: GraphPath,
+    question: Annotated[str | None, QUESTION] = None,
+    queries: QuestionFile = None,
+    edges: KnownEdges = "all",
+    form: Annotated[
+        Form | None,
+        typer.Option("--format", help="Output format; default: table, or the ending of --out."),
+    ] = None,
+    as_json: JsonLines = False,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="A .csv, .jsonl or .parquet file to write.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of answers.", min=1)] = None,
     ray: RayAddress = None,
 ) -> None:
-    """List the edges that the graph most probably lacks, and what speaks for each."""
-    from betae.answering.edge_files import check_format, write_edges
-    from betae.storage import check_file
+    """List all exact answers to a question of any shape; needs no model."""
+    chosen = _choose_form(form, as_json, target)
+    texts = _read_texts(question, queries, ray)
+    if queries is not None and chosen not in ("table", "jsonl"):
+        raise InvalidArgument(f"--queries cannot write {chosen}: use table or jsonl.")
+    from betae.graph.names import printable
 
+    with on_ray(ray) as cluster, _writing(target) as file:
+        opened = open_graph(graph)
+        write_json = partial(print_json, file=file) if chosen == "jsonl" else None
+
+        def show(asked: QuestionText, rows: list[Row]) -> None:
+            if write_json is not None:
+                write_json({**asked.position, "answers": rows})
+            else:
+                print(printable(asked.text))
+                _print_table(rows, list(rows[0])[::2] if rows else [], opened.prefixes)
+            if not rows:
+                _suggest_inverse(opened, asked.text, edges)
+
+        if queries is None:
+            num_failed, text = 0, texts[0].text
+            num_answers = _write(opened.select(text, edges, limit), chosen, file)
+            written = f"{num_answers:,} answers"
+            if not num_answers:
+                _suggest_inverse(opened, text, edges)
+        else:
+            load = partial(partial, _select_rows, opened, edges, limit)
+            num_failed = _answer_all(load, texts, show, write_json, cluster)
+            written = f"{len(texts):,} questions"
     if target is not None:
-        check_format(target)
-        check_file(target)
+        say(f"{written} written to {target}")
+    _exit_if_failed(num_failed, texts)
 
-    from betae.cli.progress import showing_work
-    from betae.cli.show import draw_edges
 
-    with on_ray(ray) as cluster, showing_work(err, True, "opening the run") as progress:
-        from betae.run import Run
+def _select_rows(graph: KnowledgeGraph, edges: Edges, limit: int | None, text: str) -> list[Row]:
+    return list(graph.select(text, edges, limit))
 
-        opened = Run.open(run, graph)
-        found = opened.missing_edges(
-            relation=relation,
-            entity=entity,
-            above=above,
-            edges=edges,
-            cluster=cluster,
-            progress=lambda done, total: progress("trying edges", done, total),
-        )
+
+def _suggest_inverse(graph: KnowledgeGraph, text: str, edges: Edges) -> None:
+    """Print a note if a question without answers has some with a relation inverted."""
+    from betae.exact.select import hint_of_direction
+
+    if hint := hint_of_direction(graph, text, edges):
+        note(hint)
+
+
+def _choose_form(form: Form | None, as_json: bool, target: Path | None = None) -> Form:
+    """Return the format asked for by --format, --json or --out; raise if they contradict."""
+    if as_json and form not in (None, "jsonl"):
+        raise InvalidArgument(f"Give --json or --format {form}, not both.")
+    form = "jsonl" if as_json else form
     if target is None:
-        out.print(draw_edges(found, opened.graph))
+        if form == "parquet":
+            raise InvalidArgument("--format parquet needs a file: --out answers.parquet.")
+        return form or "table"
+    if target.suffix not in FORMS:
+        raise InvalidArgument(f"{target} must end in .csv, .jsonl or .parquet.")
+    if form not in (None, FORMS[target.suffix]):
+        raise InvalidArgument(f"--format {form} does not match --out {target}.")
+    return FORMS[target.suffix]
+
+
+@contextmanager
+def _writing(target: Path | None) -> Iterator[TextIO]:
+    """Open a file that is written whole or not at all; yield standard output without one."""
+    from betae.storage import check_file, writing_file
+
+    if target is None:
+        yield sys.stdout
+        return
+    check_file(target)
+    with writing_file(target) as path, path.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _write(found: Selection, form: Form, file: TextIO) -> int:
+    """Write answers as they are found; return their number."""
+    if form == "table":
+        return _print_table(found, found.variables, found.graph.prefixes)
+    if form == "parquet":
+        frame, buffer = found.to_polars(), BytesIO()
+        frame.write_parquet(buffer)  # polars' own errors do not tell a full disk from others
+        file.buffer.write(buffer.getbuffer())
+        return len(frame)
+    if form == "csv":
+        return _write_csv(chain([found.columns], (row.values() for row in found)), file) - 1
+    num_rows = 0
+    for row in found:
+        print_json(row, file=file)
+        num_rows += 1
+    return num_rows
+
+
+def _write_csv(rows: Iterable[Iterable[object]], file: TextIO) -> int:
+    """Write rows, for a terminal with control characters escaped; return their number."""
+    writer, is_terminal, num_rows = csv.writer(file), file.isatty(), 0
+    for row in rows:
+        if is_terminal:
+            row = [escape_controls(cell) if isinstance(cell, str) else cell for cell in row]
+        writer.writerow(row)
+        num_rows += 1
+    return num_rows
+
+
+def _print_table(
+    found: Iterable[Row], variables: Sequence[str], prefixes: Mapping[str, str]
+) -> int:
+    """Print a column for each variable, as wide as its first rows need; return the row count."""
+    from rich.cells import cell_len
+
+    rows = (_cells(row, variables, prefixes) for row in found)
+    first = list(islice(rows, WIDTH_ROWS))
+    if not first:
+        print("no answers")
+        return 0
+    heads = [f"?{name}" for name in variables]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *first, strict=True)]
+    num_rows = -1  # without the heads
+    for row in chain([heads], first, rows):
+        pairs = zip(row, widths, strict=True)
+        padded = [cell + " " * (width - cell_len(cell)) for cell, width in pairs]
+        print("  ".join(padded).rstrip())
+        num_rows += 1
+    print(f"{num_rows:,} answer{'s' if num_rows > 1 else ''}")
+    return num_rows
+
+
+def _cells(row: Row, variables: Sequence[str], prefixes: Mapping[str, str]) -> list[str]:
+    """Label of each variable, followed by the name in parentheses where they differ."""
+    from betae.graph.names import printable, shorten
+
+    cells = []
+    for variable in variables:
+        name, label = shorten(row[variable], prefixes), row[f"{variable}_label"]
+        cells.append(printable(label if name == label else f"{label} ({name})"))
+    return cells
+
+
+# ---- answer -------------------------------------------------------------------------------------
+
+
+@app.command(
+    epilog=examples(
+        "betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain",
+        "betae answer run query.rq --only predicted -k 20 --format csv",
+        "betae answer run --queries questions.txt --format jsonl",
+        "betae answer run --queries questions.txt --format jsonl --ray auto",
+        "echo '?X . capital(France, ?X)' | betae answer run --queries -",
+    )
+)
+def answer(
+    run: RunPath,
+    question: Annotated[str | None, QUESTION] = None,
+    queries: QuestionFile = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", help="Number of answers; default: 10, or the LIMIT of SPARQL.", min=1),
+    ] = None,
+    only: Annotated[
+        Literal["known", "assumed", "predicted"] | None,
+        typer.Option(help="Show answers of this status only."),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Smallest probability to show.", min=0, max=1)
+    ] = 0.0,
+    method: RankMethod = "completed",
+    union: Annotated[
+        Literal["DNF", "DM"],
+        typer.Option(help="Form of unions with --method embedding, see docs/models.md."),
+    ] = "DNF",
+    edges: KnownEdges = "all",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the derivation of each answer.")
+    ] = False,
+    form: Annotated[
+        Literal["table", "jsonl", "csv"] | None,
+        typer.Option("--format", help="Output format.", show_default="table"),
+    ] = None,
+    as_json: JsonLines = False,
+    graph: MovedGraph = None,
+    use_index: Annotated[
+        bool, typer.Option("--index", help="Use the indexes of betae index build.")
+    ] = False,
+    ray: RayAddress = None,
+) -> None:
+    """Answer a question: ranked entities, known or predicted, with probabilities."""
+    from betae.queries.read import parse_question
+
+    chosen = _choose_form(form, as_json)
+    texts = _read_texts(question, queries, ray)
+    if question is not None:  # raise for its syntax now; any prefix may be defined by the graph
+        assert parse_question(texts[0].text, defaultdict(str)).tree is not None
+    with on_ray(ray) as cluster:
+        with err.status("Opening the run") as status:
+            opened = open_run(run, graph)
+            load = partial(opened.answerer, edges, method=method, use_index=use_index, union=union)
+            answerer = load(notify=status.update)  # fits here, once, what workers of a cluster need
+        if answerer.ranker.method != method:
+            warn(NO_PROBABILITIES)
+        elif explain and method == "embedding":
+            warn("--explain needs the completed graph: leave out --method embedding.")
+        if chosen == "csv":
+            _write_csv([["query", *CSV_COLUMNS, *(["why"] if explain else [])]], sys.stdout)
+
+        def show(asked: QuestionText, found: Answers) -> None:
+            _print_answers(asked, found, chosen, explain)
+            if not found.num_known:
+                _suggest_inverse(answerer.graph, found.query, edges)
+
+        options = {"k": k, "status": only, "threshold": threshold, "explain": explain}
+        load_answer = partial(_load_answer, load if cluster else lambda: answerer, options)
+        write_json = print_json if chosen == "jsonl" else None
+        num_failed = _answer_all(load_answer, texts, show, write_json, cluster)
+    _exit_if_failed(num_failed, texts)
+
+
+def _load_answer(load: Callable[[], Any], options: dict[str, Any]) -> Callable[[str], Answers]:
+    return partial(load().answer, **options)
+
+
+def _print_answers(asked: QuestionText, found: Answers, form: Form, explain: bool) -> None:
+    """Print the answers to a question as a table, a line of JSON, or rows of CSV."""
+    from betae.cli.show import draw_answers, shown_derivation
+
+    if form == "jsonl":
+        print_json({**asked.position, **found.to_json()})
+    elif form == "csv":
+        rows = [
+            [found.query, *(getattr(each, column) for column in CSV_COLUMNS)]
+            + ([shown_derivation(each.why) if each.why else ""] if explain else [])
+            for each in found
+        ]
+        _write_csv(rows, sys.stdout)
     else:
-        write_edges(found, target)
-        say(f"{len(found):,} missing edges written to {target}")
+        say(found.query)
+        out.print(draw_answers(found))
+
+
+# ---- one question, or a file of them ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QuestionText:
+    """The text of a question, with the file and line it was read from."""
+
+    text: str
+    file: str = ""
+    line: int = 0  # from 1; 0 if not from a file
+
+    @property
+    def position(self) -> dict[str, object]:
+        """Line and text, for the JSON of a question from a file."""
+        return {"line": self.line, "text": self.text} if self.line else {}
+
+
+def _read_texts(question: str | None, file: str | None, ray: str | None) -> list[QuestionText]:
+    """Return the one question, or those of a file without empty lines and comments (#)."""
+    from betae.queries.read import text_or_file
+
+    if ray is not None and file is None:
+        raise InvalidArgument("--ray shares the questions of a file: give them with --queries.")
+    if question is not None and file is not None:
+        raise InvalidArgument("Give a question or --queries, not both.")
+    if question is not None:
+        return [QuestionText(text_or_file(question))]
+    if file is None:
+        raise InvalidArgument("Give a question, or a file of questions with --queries.")
+    name = "standard input" if file == "-" else file
+    try:
+        content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(f"{name} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{name} is not UTF-8 text.") from error
+    texts = [
+        QuestionText(line, name, i)
+        for i, line in enumerate(content.split("\n"), 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    if not texts:
+        warn(f"{name} has no questions.")
+    return texts
+
+
+def _answer_all(
+    load: Callable[[], Callable[[str], Found]],
+    texts: Sequence[QuestionText],
+    show: Callable[[QuestionText, Found], None],
+    write_json: Callable[[dict[str, object]], object] | None,
+    cluster: Cluster | None,
+) -> int:
+    """Answer questions and show each result as it comes; return how many failed.
+
+    `load` returns the function that answers a question; on a cluster, each worker process calls it
+    once. The error of a question from a file is printed, and written as JSON if the answers are.
+    """
+    from betae.cluster import map_blocks
+
+    size = 1 if cluster is None else QUESTIONS_PER_BLOCK
+    starts = range(0, len(texts), size)
+    blocks = ([each.text for each in texts[start : start + size]] for start in starts)
+    results = chain.from_iterable(map_blocks(load, _answer_block, blocks, cluster))
+    num_failed = 0
+    for question, result in zip(texts, results, strict=True):
+        if not isinstance(result, BetaeError):
+            show(question, result)
+        elif not question.line:
+            raise result
+        else:
+            num_failed += 1
+            if write_json is not None:
+                write_json({**question.position, "error": str(result)})
+            complain(f"{question.file}, line {question.line}: {result}")
+    return num_failed
+
+
+def _answer_block(answer: Callable[[str], Found], texts: Sequence[str]) -> list[Found | BetaeError]:
+    """Answer a block of questions, with the errors of those that fail."""
+    results: list[Found | BetaeError] = []
+    for text in texts:
+        try:
+            results.append(answer(text))
+        except (InvalidArgument, QueryError, UnresolvedName) as error:
+            results.append(error)
+    return results
+
+
+def _exit_if_failed(num_failed: int, texts: Sequence[QuestionText]) -> None:
+    """Exit with code 2 if some questions could not be answered."""
+    if num_failed:
+        complain(f"{num_failed:,} of {len(texts):,} questions could not be answered.")
+        raise typer.Exit(2)

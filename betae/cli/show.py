@@ -1,51 +1,61 @@
-"""Everything that commands draw in the terminal: tables and trees, from the library's results."""
+"""Tables and trees of the terminal, drawn from the library's results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.markup import escape as escape_markup
+from rich.padding import PaddingDimensions
 from rich.table import Table
-from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
 
 from betae.answering.results import (
     STATUSES,
-    Answer,
     Answers,
     Step,
     shown_chance,
     shown_probability,
     shown_rank,
 )
-from betae.evaluation.paper import describe_queries, paper_figures
 from betae.evaluation.results import Evaluation
 from betae.evaluation.tables import (
     FREQUENCY,
     MODEL_NAMES,
     Cell,
     cell_text,
-    columns_of,
+    describe_queries,
     figures,
     method_name,
-    span,
+    paper_figures,
+    report_columns,
+    spans,
 )
-from betae.exact.answers import answers
-from betae.graph.names import printable
-from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.graph.names import printable, shorten
+from betae.queries.ast import Entity, Not, Project, Query
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from betae.graph.describe import GraphDescription
+    from betae.answering.missing import MissingEdges
+    from betae.graph.describe import GraphDescription, Listed
+    from betae.graph.edges import Edges
     from betae.graph.graph import KnowledgeGraph
-    from betae.models.store import ModelDescription
     from betae.querysets.query_set import QuerySet
-    from betae.search.measure import Speed
+    from betae.search import Speed
+
+
+ANSWERS_PER_NODE = 6  # exact answers shown beside a node of a tree
+
+
+def _table(*columns: str, padding: PaddingDimensions = (0, 2), title: str | None = None) -> Table:
+    """Build a table without lines; a column that begins with > is aligned to the right."""
+    table = Table(box=None, padding=padding, title=title, title_justify="left")
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+    return table
 
 
 # ---- queries ------------------------------------------------------------------------------------
@@ -55,12 +65,11 @@ def draw_tree(query: Query, annotate: Callable[[Query], str] = lambda _: "") -> 
     """Draw the computation tree of a query; `annotate` may add rich markup after a node."""
 
     def add(node: Query, draw: Callable[[str], Tree]) -> Tree:
+        title, operands = _title(node), node.operands
         if isinstance(node, Project) and isinstance(node.operand, Entity):
-            return draw(
-                f"{_title(node)}[bold]({escape(str(node.operand.name))})[/bold]{annotate(node)}"
-            )
-        branch = draw(_title(node) + annotate(node))
-        for operand in node.operands:
+            title, operands = f"{title}[bold]({escape(str(node.operand.name))})[/bold]", ()
+        branch = draw(title + annotate(node))
+        for operand in operands:
             add(operand, branch.add)
         return branch
 
@@ -71,43 +80,35 @@ def _title(node: Query) -> str:
     match node:
         case Entity(name):
             return f"[bold]{escape(str(name))}[/bold]"
-        case Project(_, relation):
-            return f"[cyan]{escape(str(relation))}[/cyan]"
-        case Not():
-            return "not"
-        case And():
-            return "and"
-        case Or():
-            return "or"
-    raise AssertionError(node)
+        case Project(_, relation, is_inverse):
+            return f"[cyan]{'~' if is_inverse else ''}{escape(str(relation))}[/cyan]"
+    return type(node).__name__.lower()  # and, or, not
 
 
-def with_exact_answers(graph: KnowledgeGraph, num_shown: int = 6) -> Callable[[Query], str]:
-    """Return an annotation: how many entities a node holds on the training edges, with examples."""
+def with_exact_answers(graph: KnowledgeGraph, edges: Edges = "all") -> Callable[[Query], str]:
+    """Return an annotation for `draw_tree`: the number of exact answers of a node, and examples."""
 
     def annotate(node: Query) -> str:
-        found = answers(graph, node)
+        found = graph.answers(node, edges)
         if isinstance(node, Not):
             return f"  [green]{len(found):,}[/green]"
-        names = ", ".join(escape(graph.entity_label(int(entity))) for entity in found[:num_shown])
-        more = ", …" if len(found) > num_shown else ""
+        names = ", ".join(
+            escape(graph.entity_label(int(each))) for each in found[:ANSWERS_PER_NODE]
+        )
+        more = ", …" if len(found) > ANSWERS_PER_NODE else ""
         return f"  [green]{len(found):,}[/green] [dim]{names}{more}[/dim]"
 
     return annotate
 
 
 def draw_report(queries: QuerySet) -> Table:
-    """Lay out what was sampled, what was rejected and why."""
-    table = Table(box=None, padding=(0, 1))
-    for column in ("structure", "sampled", "of", "easy", "hard", "walks"):
-        table.add_column(column, justify="left" if column == "structure" else "right")
-    table.add_column("rejected", style="dim")
+    """Lay out the queries sampled per structure, and why others were rejected."""
+    columns = "structure", ">sampled", ">of", ">easy", ">hard", ">tried", "rejected"
+    table = _table(*columns, padding=(0, 1))
     for name, report in queries.origin["report"].items():
         block, is_complete = queries.blocks[name], report["sampled"] == report["asked"]
         reasons = sorted(report["rejected"].items(), key=lambda item: -item[1])[:3]
-        rejected = ", ".join(
-            f"{reason} {number / report['walks']:.0%}" for reason, number in reasons
-        )
+        rejected = ", ".join(f"{reason} {count / report['walks']:.0%}" for reason, count in reasons)
         table.add_row(
             Text(name),
             f"{report['sampled']:,}" if is_complete else f"[yellow]{report['sampled']:,}[/yellow]",
@@ -117,7 +118,7 @@ def draw_report(queries: QuerySet) -> Table:
                 for rows in (block.easy, block.hard)
             ),
             f"{report['walks']:,}",
-            rejected if is_complete else f"the graph has no more; {rejected}",
+            Text(rejected if is_complete else f"no more in the graph; {rejected}", style="dim"),
         )
     return table
 
@@ -127,43 +128,56 @@ def draw_report(queries: QuerySet) -> Table:
 
 def draw_description(description: GraphDescription, title: str) -> RenderableType:
     """Lay out the figures of a graph."""
-    facts = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
-    facts.add_column(justify="right")
-    facts.add_column()
+    facts = _table(">", "", title=title)
+    facts.show_header = False
     labelled = " (with labels)" if description.labelled else ""
     facts.add_row(f"{description.entities:,}", f"entities{labelled}")
     facts.add_row(f"{description.relations:,}", "relations, each with its inverse")
     for split, count in description.edges.items():
         facts.add_row(f"{count:,}", f"edges in {split}")
     for name, value in description.degree.items():
-        facts.add_row(f"{value:,.1f}".removesuffix(".0"), f"edges at an entity, {name}")
+        facts.add_row(f"{value:,.1f}".removesuffix(".0"), f"edges per entity, {name}")
     if description.isolated_in_train:
         facts.add_row(f"{description.isolated_in_train:,}", "entities without a training edge")
 
-    bars = Table(title="Frequent relations", title_justify="left", box=None, padding=(0, 2))
-    bars.add_column("edges", justify="right")
-    bars.add_column("relation", overflow="fold")
-    bars.add_column("")
+    bars = _table(">edges", "relation", "", title="Frequent relations")
     most = max(description.frequent_relations.values(), default=1)
     for name, count in description.frequent_relations.items():
         bars.add_row(f"{count:,}", Text(printable(name)), "█" * max(1, round(24 * count / most)))
     return Group(facts, Text(), bars)
 
 
-def draw_model(model: ModelDescription) -> RenderableType:
+def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
+    """Lay out entities or relations with their edge counts, labels and example edges."""
+
+    def shown(name: str) -> str:
+        return printable(shorten(name, prefixes))
+
+    has_labels = any(each.labels for each in listed)
+    columns = ">edges", "name", *(["labels"] if has_labels else []), "examples"
+    table = _table(*columns, padding=(0, 2, 0, 0))
+    for each in listed:
+        labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
+        examples = "; ".join(
+            f"{shown(relation)}({shown(head)}, {shown(tail)})"
+            for head, relation, tail in each.examples
+        )
+        names = map(Text, [shown(each.name), *labels])
+        table.add_row(f"{each.edges:,}", *names, Text(examples, style="dim"))
+    return table
+
+
+def draw_model(model: dict[str, Any]) -> RenderableType:
     """Lay out the figures of a model, a row for each tensor."""
-    table = Table(box=None, padding=(0, 1))
-    for column in ("tensor", "shape", "mean", "std", "smallest", "largest"):
-        is_name = column == "tensor"
-        table.add_column(column, justify="left" if is_name else "right", overflow="fold")
-    for name, facts in model.tensors.items():
+    figures = "mean", "std", "smallest", "largest"
+    table = _table("tensor", ">shape", *(f">{figure}" for figure in figures), padding=(0, 1))
+    for name, facts in model["tensors"].items():
         shape = " x ".join(map(str, facts["shape"]))
-        numbers = [f"{facts[key]:.3g}" for key in ("mean", "std", "smallest", "largest")]
-        table.add_row(name, shape, *numbers)
-    settings = ", ".join(f"{name} {value}" for name, value in model.config.items())
+        table.add_row(name, shape, *(f"{facts[figure]:.3g}" for figure in figures))
+    settings = ", ".join(f"{name} {value}" for name, value in model["config"].items())
     return Group(
-        Text(f"{model.name}, {model.parameters:,} parameters"),
-        Text(f"{model.entities:,} entities, {model.relations:,} directed relations"),
+        Text(f"{model['name']}, {model['parameters']:,} parameters"),
+        Text(f"{model['entities']:,} entities, {model['relations']:,} directed relations"),
         Text(settings),
         table,
     )
@@ -172,58 +186,41 @@ def draw_model(model: ModelDescription) -> RenderableType:
 # ---- evaluations --------------------------------------------------------------------------------
 
 
-def draw_summary(evaluation: Evaluation) -> RichTable:
+def draw_summary(evaluation: Evaluation) -> Table:
     """Lay out one evaluation for the terminal, a row for each structure."""
-    names, results = columns_of([evaluation]), evaluation.results
+    names, results = report_columns([evaluation]), evaluation.results
     theirs = paper_figures(evaluation, "mrr").get(MODEL_NAMES.get(evaluation.model, ""), {})
-    correlations = {
-        name: result.correlation
-        for name, result in evaluation.structures.items()
-        if result.correlation is not None
-    }
     columns: dict[str, list[Cell]] = {
-        "MRR": figures(results, names, lambda result: result.metrics.mrr),
-        "H@1": figures(results, names, lambda result: result.metrics.hits_at_1),
-        "H@10": figures(results, names, lambda result: result.metrics.hits_at_10),
-        "95 %": figures(results, names, span),
-        FREQUENCY: figures(results, names, lambda result: result.frequency.mrr),
+        "MRR": figures(results, names, "metrics.mrr"),
+        "H@1": figures(results, names, "metrics.hits_at_1"),
+        "H@10": figures(results, names, "metrics.hits_at_10"),
+        "95 %": spans(evaluation, names),
+        FREQUENCY: figures(results, names, "frequency.mrr"),
         "paper": [theirs.get(name) for name in names],
-        "Spearman": figures(correlations, names, lambda correlation: correlation.spearman),
-        "ROC-AUC": figures(evaluation.empty, names, lambda result: result.roc_auc),
+        "Spearman": figures(evaluation.structures, names, "correlation.spearman"),
+        "ROC-AUC": figures(evaluation.empty, names, "roc_auc"),
     }
     digits = {"Spearman": 2, "ROC-AUC": 2}
     title = describe_queries(evaluation)
     if evaluation.method != "embedding":
-        title = f"{escape_markup(method_name(evaluation))}: {title}"
-    table = RichTable(box=None, padding=(0, 1), title=title)
-    table.title_justify = "left"
-    table.add_column("")
-    shown = {
-        head: cells for head, cells in columns.items() if any(cell is not None for cell in cells)
-    }
+        title = f"{escape(method_name(evaluation))}: {title}"
+    table = _table("", padding=(0, 1), title=title)
+    shown = {head: cells for head, cells in columns.items() if cells.count(None) < len(cells)}
     for head in shown:
         table.add_column(head, justify="right", no_wrap=True)
     for row, name in enumerate(names):
         texts = [cell_text(cells[row], digits.get(head, 1)) for head, cells in shown.items()]
-        table.add_row(
-            escape_markup(name), *texts, style="bold" if name in evaluation.averages else None
-        )
+        table.add_row(escape(name), *texts, style="bold" if name in evaluation.averages else None)
     if evaluation.cannot:
-        table.caption = escape_markup(f"The model cannot do {', '.join(evaluation.cannot)}.")
+        table.caption = escape(f"The model cannot do {', '.join(evaluation.cannot)}.")
     return table
 
 
 # ---- answers ------------------------------------------------------------------------------------
 
-MARKS = {
-    "known": "[green]known[/green]",
-    "missing": "[yellow]missing[/yellow]",
-    "not": "[green]not[/green]",
-}
-
 
 def _draw_step(title: str, step: Step) -> Tree:
-    """Draw how an answer is derived; the parts of a conjunction stand side by side."""
+    """Draw the derivation of an answer; the parts of a conjunction are siblings."""
     tree = Tree(Text(title, style="bold"))
 
     def add(branch: Tree, step: Step) -> None:
@@ -232,7 +229,9 @@ def _draw_step(title: str, step: Step) -> Tree:
                 add(branch, source)
             return
         chance = "" if step.status == "known" else f" [dim]{shown_chance(step)}[/dim]"
-        child = branch.add(Text(step.text + "  ") + Text.from_markup(MARKS[step.status] + chance))
+        colour = "yellow" if step.status == "missing" else "green"
+        mark = Text.from_markup(f"[{colour}]{step.status}[/{colour}]{chance}")
+        child = branch.add(Text(step.text + "  ") + mark)
         for source in step.sources:
             add(child, source)
 
@@ -241,7 +240,7 @@ def _draw_step(title: str, step: Step) -> Tree:
 
 
 def shown_derivation(step: Step) -> str:
-    """Return how an answer is derived in one line, from the answer back."""
+    """Derivation of an answer in one line, from the answer back."""
     below = [shown_derivation(source) for source in step.sources]
     if step.status == "and":
         return "; ".join(below)
@@ -250,12 +249,8 @@ def shown_derivation(step: Step) -> str:
 
 
 def draw_answers(answers: Answers) -> RenderableType:
-    """Lay out answers, with the tree of each if they were explained."""
-    table = Table(box=None, padding=(0, 2))
-    for column in ("rank", "probability"):
-        table.add_column(column, justify="right")
-    table.add_column("")
-    table.add_column("answer")
+    """Lay out answers, with the derivations of those explained."""
+    table = _table(">rank", ">probability", "", "answer")
     for answer in answers:
         colour = "yellow" if answer.status == "predicted" else "green"
         table.add_row(
@@ -270,38 +265,33 @@ def draw_answers(answers: Answers) -> RenderableType:
     return Group(Text(answers.summary()), table, *notes, *trees)
 
 
-def draw_predictions(answers: Answers, title: str, verdict: Callable[[Answer], str]) -> Table:
-    """Lay out explained predictions with the edges they need; `verdict` judges each in markup."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
-    table.add_column("probability", justify="right")
-    for column in ("predicted", "missing edge", ""):
-        table.add_column(column)
+def draw_predictions(answers: Answers, true: Collection[str]) -> Table:
+    """Lay out explained predictions with their missing edges, and which of them are true."""
+    title = f"{answers.summary()}.\nThe best predictions, each with its missing edge:"
+    table = _table(">probability", "predicted", "missing edge", "", title=title)
     for answer in answers:
         missing = ", ".join(answer.why.missing()) if answer.why else ""
-        table.add_row(shown_probability(answer), Text(answer.label), Text(missing), verdict(answer))
+        verdict = "[green]true[/green]" if answer.entity in true else "wrong"
+        table.add_row(shown_probability(answer), Text(answer.label), Text(missing), verdict)
     return table
 
 
-def draw_edges(edges: pl.DataFrame, graph: KnowledgeGraph, num_shown: int = 30) -> RenderableType:
-    """Lay out the most probable missing edges, with how full their ends are."""
+def draw_edges(edges: MissingEdges, num_shown: int = 30) -> RenderableType:
+    """Lay out the most probable missing edges, with the edge counts of their head and tail."""
 
     def label(name: str) -> str:
-        return graph.entity_label(graph.entity_id(name))
+        return edges.graph.entity_label(edges.graph.entities.find(name)[0])
 
-    table = Table(box=None, padding=(0, 2))
-    table.add_column("probability", justify="right")
-    table.add_column("missing edge", overflow="fold")
-    table.add_column("edges of the head", justify="right")
-    table.add_column("of the tail", justify="right")
-    for row in edges.head(num_shown).iter_rows(named=True):
+    table = _table(">probability", "missing edge", ">head has (mean)", ">tail has (mean)")
+    for row in islice(edges, num_shown):
         table.add_row(
             f"{row['probability']:.1%}",
             Text(f"{label(row['head'])} {row['relation']} {label(row['tail'])}"),
-            f"{row['head_has']}, mean {row['heads_have']:.1f}",
-            f"{row['tail_has']}, mean {row['tails_have']:.1f}",
+            f"{row['head_has']} ({row['heads_have']:.1f})",
+            f"{row['tail_has']} ({row['tails_have']:.1f})",
         )
     left = len(edges) - num_shown
-    more = [Text(f"{left:,} more: write them with --out", style="dim")] if left > 0 else []
+    more = [Text(f"{left:,} more: write all with --out", style="dim")] if left > 0 else []
     return Group(Text(f"{len(edges):,} missing edges"), table, *more)
 
 
@@ -309,10 +299,8 @@ def draw_edges(edges: pl.DataFrame, graph: KnowledgeGraph, num_shown: int = 30) 
 
 
 def draw_speeds(speeds: Sequence[Speed]) -> Table:
-    """Lay out how fast and how well each search finds the nearest entities; exact comes first."""
-    table = Table(box=None, padding=(0, 2))
-    for column in ("search", "ms per query", "times exact", "recall@10"):
-        table.add_column(column, justify="left" if column == "search" else "right")
+    """Lay out speed and recall of each search; the first is exact."""
+    table = _table("search", ">ms per query", ">speed-up", ">recall@10")
     for speed in speeds:
         faster = speeds[0].milliseconds / speed.milliseconds
         figures = f"{speed.milliseconds:.2f}", f"{faster:.1f}", f"{speed.recall:.3f}"

@@ -1,1 +1,1 @@
-"""Measure how good a model is: filtered ranks and what follows from them."""
+"""Evaluation by filtered ranks: metrics, uncertainty, reports beside published figures."""

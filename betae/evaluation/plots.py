@@ -10,53 +10,53 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from betae.evaluation.results import KeptEvaluation
+from betae.evaluation.results import Evaluation
 from betae.evaluation.tables import FREQUENCY, most_complete
 
 
-def draw_plots(evaluations: Sequence[KeptEvaluation]) -> dict[str, str]:
-    """Draw the evaluations of some runs on one query set; return SVG texts by name."""
+def draw_plots(evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    """Draw the evaluations on one query set; return SVG texts by name."""
     figures = {"mrr": draw_mrr(evaluations)}
-    if any(one.points for each in evaluations for one in each.evaluation.structures.values()):
+    if any(one.points for each in evaluations for one in each.structures.values()):
         figures["entropy"] = draw_points(evaluations)
-    if any(each.evaluation.empty for each in evaluations):
+    if any(each.empty for each in evaluations):
         figures["roc"] = draw_curves(evaluations)
     return {name: _svg(figure) for name, figure in figures.items()}
 
 
-def draw_mrr(evaluations: Sequence[KeptEvaluation]) -> Figure:
-    """Draw the MRR of each structure as bars, with intervals, beside the baseline."""
-    names = list(dict.fromkeys(name for each in evaluations for name in each.evaluation.structures))
+def draw_mrr(evaluations: Sequence[Evaluation]) -> Figure:
+    """Draw the MRR of each structure as bars with intervals, beside the baseline."""
+    names = list(dict.fromkeys(name for each in evaluations for name in each.structures))
     figure = Figure(figsize=(11, 4), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / (len(evaluations) + 1)
     for number, each in enumerate(evaluations):
-        results = each.evaluation.structures
-        there = [(place, results[name]) for place, name in enumerate(names) if name in results]
-        places = [place + number * width for place, _ in there]
+        results = each.structures
+        there = [(i, results[name]) for i, name in enumerate(names) if name in results]
+        left = [i + number * width for i, _ in there]
         values = [result.metrics.mrr for _, result in there]
         spans = [
             [result.metrics.mrr - result.interval[0] for _, result in there],
             [result.interval[1] - result.metrics.mrr for _, result in there],
         ]
-        axes.bar(places, values, width, yerr=spans, label=_label(each), error_kw={"linewidth": 0.8})
+        axes.bar(left, values, width, yerr=spans, label=_label(each), error_kw={"linewidth": 0.8})
     most = most_complete(evaluations).structures
-    places = [i + len(evaluations) * width for i, name in enumerate(names) if name in most]
+    left = [i + len(evaluations) * width for i, name in enumerate(names) if name in most]
     values = [most[name].frequency.mrr for name in names if name in most]
-    axes.bar(places, values, width, label=FREQUENCY, color="lightgrey")
+    axes.bar(left, values, width, label=FREQUENCY, color="lightgrey")
     axes.set_xticks([i + 0.4 - width / 2 for i in range(len(names))], map(_literal, names))
     axes.set(title="MRR by structure, with 95 % intervals", ylabel="%")
     axes.legend()
     return figure
 
 
-def draw_points(evaluations: Sequence[KeptEvaluation]) -> Figure:
-    """Draw some queries of each structure by their uncertainty and their number of answers."""
+def draw_points(evaluations: Sequence[Evaluation]) -> Figure:
+    """Scatter uncertainty against the number of answers, for each structure."""
     names = list(
         dict.fromkeys(
             name
             for each in evaluations
-            for name, result in each.evaluation.structures.items()
+            for name, result in each.structures.items()
             if result.points
         )
     )
@@ -68,10 +68,10 @@ def draw_points(evaluations: Sequence[KeptEvaluation]) -> Figure:
         axes.axis("off")
     for name, axes in zip(names, grid.flat, strict=False):
         for number, each in enumerate(evaluations):
-            result = each.evaluation.structures.get(name)
+            result = each.structures.get(name)
             points = (result and result.points) or []
             x, y = [x for x, _ in points], [y for _, y in points]
-            if any(one.points for one in each.evaluation.structures.values()):
+            if any(one.points for one in each.structures.values()):
                 axes.scatter(x, y, s=4, alpha=0.5, label=_label(each), color=f"C{number}")
         axes.set(title=_literal(name), yscale="log")
     grid[0, 0].legend(fontsize="x-small")
@@ -80,13 +80,13 @@ def draw_points(evaluations: Sequence[KeptEvaluation]) -> Figure:
     return figure
 
 
-def draw_curves(evaluations: Sequence[KeptEvaluation]) -> Figure:
-    """Draw the ROC curves of queries with answers against queries without."""
-    tested = [each for each in evaluations if each.evaluation.empty]
+def draw_curves(evaluations: Sequence[Evaluation]) -> Figure:
+    """Draw the ROC curves of queries with answers against those without."""
+    tested = [each for each in evaluations if each.empty]
     figure = Figure(figsize=(5 * len(tested), 4.4), layout="constrained")
     grid = figure.subplots(1, len(tested), squeeze=False)
     for axes, each in zip(grid[0], tested, strict=True):
-        for name, result in each.evaluation.empty.items():
+        for name, result in each.empty.items():
             label = f"{_literal(name)} {result.roc_auc:.2f}"
             axes.plot(*zip(*result.curve, strict=True), label=label, linewidth=1)
         axes.plot([0, 1], [0, 1], color="grey", linestyle=":")
@@ -99,13 +99,13 @@ def draw_curves(evaluations: Sequence[KeptEvaluation]) -> Figure:
     return figure
 
 
-def _label(kept: KeptEvaluation) -> str:
-    is_completed = kept.evaluation.method == "completed"
-    return _literal(f"{kept.run}, completed graph" if is_completed else kept.run)
+def _label(evaluation: Evaluation) -> str:
+    method = ", completed graph" if evaluation.method == "completed" else ""
+    return _literal(evaluation.run + method)
 
 
 def _literal(name: str) -> str:
-    """Keep matplotlib from reading what is between dollar signs as a formula."""
+    """Escape dollar signs, which matplotlib reads as formulas."""
     return name.replace("$", r"\$")
 
 

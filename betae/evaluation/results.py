@@ -1,42 +1,47 @@
-"""What an evaluation measures, in memory and as JSON.
+"""Figures of an evaluation, in memory and as JSON.
 
-On disk a figure that is not a number is null; in memory it is NaN.
+In JSON a figure that is not a finite number is null; in memory it is NaN.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from betae.errors import StoreError
+from betae.frames import html_table, text_table
 from betae.storage import explaining_disk_errors, writing_file
+
+if TYPE_CHECKING:
+    Figure = float
+else:
+    Figure = Real  # a type unknown to msgspec, which calls `_read_figure` for it
 
 EVALUATIONS = "evaluations"  # the folder inside a run
 
-Method = Literal["embedding", "completed"]  # of answering
+Method = Literal["completed", "embedding"]  # of answering: see `Evaluation`
 
 
 @dataclass(frozen=True)
-class Metrics:
+class RankMetrics:
     """Means over the hard answers of a query, then over queries, in percent."""
 
-    mrr: float
-    hits_at_1: float
-    hits_at_3: float
-    hits_at_10: float
+    mrr: Figure
+    hits_at_1: Figure
+    hits_at_3: Figure
+    hits_at_10: Figure
     num_queries: int
 
 
 @dataclass(frozen=True)
 class MissingResult:
-    """The hard answers whose best derivation lacks a given number of edges."""
+    """Results of the hard answers whose best derivation has a given number of missing edges."""
 
-    mrr: float
+    mrr: Figure
     num_answers: int
 
 
@@ -44,52 +49,52 @@ class MissingResult:
 class Correlation:
     """Correlation of uncertainty with the number of answers; NaN if either is constant."""
 
-    spearman: float
-    pearson: float
+    spearman: Figure
+    pearson: Figure
 
 
 @dataclass(frozen=True)
 class CountError:
-    """Half of the estimates are within this factor of the number of answers."""
+    """Factor within which half of the estimated numbers of answers are right."""
 
-    factor: float
-    factor_of_constant: float  # of the best single number for all queries of the structure
+    factor: Figure
+    factor_of_constant: Figure  # of the best single number for all queries of the structure
 
 
 @dataclass(frozen=True)
 class EmptyResult:
-    """How well uncertainty separates queries with more than 5 answers from those without any."""
+    """ROC-AUC of uncertainty: queries with more than 5 answers against those without any."""
 
-    roc_auc: float
+    roc_auc: Figure
     num_empty: int
     num_answered: int
-    curve: list[tuple[float, float]]  # (false, true) positive rates, a few dozen points
+    curve: list[tuple[Figure, Figure]]  # (false, true) positive rates, a few dozen points
 
 
 @dataclass(frozen=True)
 class StructureResult:
-    """The results of one structure."""
+    """Results of one structure."""
 
-    metrics: Metrics
-    interval: tuple[float, float]  # 95 % confidence of the MRR, by bootstrap over queries
-    frequency: Metrics  # of the baseline
+    metrics: RankMetrics
+    interval: tuple[Figure, Figure]  # 95 % confidence of the MRR, by bootstrap over queries
+    frequency: RankMetrics  # of the baseline
     num_edges: int  # of a derivation
     by_missing: dict[int, MissingResult]
-    strict_mrr: float | None  # with negation: entities that stop being answers are not filtered
-    answers: float  # mean number of hard answers
+    strict_mrr: float | None  # negation only: refuted easy answers are not filtered
+    answers: Figure  # mean number of hard answers
     correlation: Correlation | None = None
     count_error: CountError | None = None
-    points: list[tuple[float, int]] | None = None  # a sample of (uncertainty, number of answers)
+    points: list[tuple[Figure, int]] | None = None  # a sample of (uncertainty, number of answers)
 
 
 @dataclass(frozen=True)
 class Average:
-    """The mean over the structures of a kind."""
+    """Mean over the structures of a kind."""
 
     structures: list[str]
-    metrics: Metrics
-    interval: tuple[float, float]
-    frequency: Metrics
+    metrics: RankMetrics
+    interval: tuple[Figure, Figure]
+    frequency: RankMetrics
 
 
 @dataclass(frozen=True)
@@ -110,12 +115,16 @@ class QueryFacts:
     count: int
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Everything that was measured for a model on a query set, by one method of answering.
+METRICS = {"mrr": "MRR", "hits_at_1": "H@1", "hits_at_3": "H@3", "hits_at_10": "H@10"}
 
-    By the method "embedding", the model embeds the query; by "completed", the query is evaluated on
-    a graph whose missing edges have probabilities, which the predictors give.
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """All figures of a model on a query set, by one method of answering.
+
+    "embedding": entities are ranked by distance from the embedded query, as in the paper.
+    "completed": the query is evaluated on a graph whose missing edges have probabilities, which
+    come from the predictors.
     """
 
     model: str  # betae, query2box, gqe or complex
@@ -125,9 +134,11 @@ class Evaluation:
     averages: dict[str, Average]  # EPFO, negation
     cannot: list[str]  # structures that the model cannot answer
     empty: dict[str, EmptyResult]  # queries without answers
-    seconds: float
+    seconds: Figure
     method: Method = "embedding"
-    predictors: list[str] = field(default_factory=list)  # names of models; none: the model alone
+    predictors: list[str] = field(default_factory=list)  # names of models, for "completed"
+    run: str = ""  # the name of the folder of the run that keeps it
+    name: str = ""  # of the query set, for the file in the run
 
     @property
     def results(self) -> dict[str, StructureResult | Average]:
@@ -135,146 +146,60 @@ class Evaluation:
         return {**self.structures, **self.averages}
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; None stands for a figure that is NaN or infinite."""
-        content: dict[str, Any] = _plain(asdict(self))
-        return content
+        """Return plain values; figures that are NaN or infinite become None."""
+        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Evaluation:
-        """Read what `to_json` returned; raise StoreError where a value is missing or wrong."""
-        evaluation: Evaluation = _typed(cls, content, "")
-        return evaluation
+    def __repr__(self) -> str:
+        return text_table(*self._figures())
 
+    def _repr_html_(self) -> str:
+        return html_table(*self._figures())
 
-@dataclass(frozen=True)
-class KeptEvaluation:
-    """An evaluation that was read from its run."""
-
-    run: str  # the name of the run's folder
-    name: str  # of the query set
-    evaluation: Evaluation
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the evaluation's file."""
-        return {"run": self.run, "name": self.name, **self.evaluation.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> KeptEvaluation:
-        """Read what `to_json` returned; raise StoreError where a value is missing or wrong."""
-        evaluation = Evaluation.from_json(content)
-        run, name = (_typed(str, content.get(key), key) for key in ("run", "name"))
-        return cls(run, name, evaluation)
+    def _figures(self) -> tuple[list[str], list[list[str]]]:
+        rows = [
+            [name, *(f"{getattr(each.metrics, key):.1f}%" for key in METRICS)]
+            for name, each in self.results.items()
+        ]
+        return [f"{self.model}, {self.method}", *METRICS.values()], rows
 
 
 # ---- in a run ---------------------------------------------------------------------------------
 
 
-def save_evaluation(evaluation: Evaluation, run: Path | str, name: str) -> Path:
-    """Write an evaluation into its run, under the name of the query set."""
-    path = evaluation_file(run, name)
-    with explaining_disk_errors(path):
-        path.parent.mkdir(exist_ok=True)
-    content = KeptEvaluation(Path(run).resolve().name, name, evaluation).to_json()
-    with writing_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
-    return path
-
-
 def evaluation_file(run: Path | str, name: str) -> Path:
-    """Return where an evaluation of a run is kept."""
+    """Return the path of an evaluation in the folder of its run."""
     return Path(run) / EVALUATIONS / f"{name}.json"
 
 
-def read_evaluations(run: Path | str) -> list[KeptEvaluation]:
+def save_evaluation(evaluation: Evaluation, run: Path | str) -> Path:
+    """Write an evaluation into the folder of its run, under its name."""
+    path = evaluation_file(run, evaluation.name)
+    with explaining_disk_errors(path):
+        path.parent.mkdir(exist_ok=True)
+    with writing_file(path) as partial:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(evaluation), indent=1))
+    return path
+
+
+def read_evaluations(run: Path | str) -> list[Evaluation]:
     """Read the evaluations of a run, by name; there may be none."""
     found = []
-    # A program that was killed while it wrote leaves a hidden file.
-    files = (Path(run) / EVALUATIONS).glob("*.json")
-    whole = (path for path in files if not path.name.startswith("."))
-    for path in sorted(whole, key=lambda path: path.stem):
+    for path in sorted((Path(run) / EVALUATIONS).glob("*.json"), key=lambda path: path.stem):
+        if path.name.startswith("."):  # left by a process that was killed while writing
+            continue
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            found.append(KeptEvaluation.from_json(content))
-        except (ValueError, StoreError) as error:
+            content = path.read_bytes()
+            found.append(msgspec.json.decode(content, type=Evaluation, dec_hook=_read_figure))
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise StoreError(
-                f"{path} is damaged: {str(error).rstrip('.')}. Delete it, and evaluate again."
+                f"{path} is damaged: {error}. Delete it, and evaluate again."
             ) from error
     return found
 
 
-# ---- plain values -----------------------------------------------------------------------------
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _typed(kind: Any, value: Any, where: str) -> Any:
-    """Turn a plain value into the type that an annotation names; `where` is its place."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
-        return _typed_fields(kind, value, where)
-    if origin is UnionType:  # always "| None" here
-        return None if value is None else _typed(inner[0], value, where)
-    if origin is dict and isinstance(value, dict):
-        return {
-            _typed_key(inner[0], key, where): _typed(inner[1], item, _inside(where, key))
-            for key, item in value.items()
-        }
-    if origin is list and isinstance(value, list):
-        return [_typed(inner[0], item, where) for item in value]
-    if origin is tuple and isinstance(value, list) and len(value) == len(inner):
-        return tuple(_typed(*pair, where) for pair in zip(inner, value, strict=True))
-    if kind is Any or (origin is Literal and value in inner):
-        return value
-    if kind is float and value is None:
-        return math.nan
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and is_number:
+def _read_figure(_: type, value: object) -> float:
+    if value is None:
+        return float("nan")
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if kind is str and isinstance(value, str):
-        return value
-    if kind is int and is_number and isinstance(value, int):
-        return value
-    raise StoreError(f"{where} is {_shortened(value)}; {_in_words(kind)} was expected.")
-
-
-def _typed_key(kind: Any, key: str, where: str) -> Any:
-    if kind is not int:
-        return key
-    if not key.isdecimal():
-        raise StoreError(f"{where} has the key {key!r}; a whole number was expected.")
-    return int(key)
-
-
-def _typed_fields(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise StoreError(f"{where or 'the file'} is {_shortened(value)}, not an object.")
-    hints, found = get_type_hints(kind), {}
-    for each in fields(kind):
-        if each.name in value:
-            place = _inside(where, each.name)
-            found[each.name] = _typed(hints[each.name], value[each.name], place)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise StoreError(f"{where or 'the file'} has no {each.name!r}.")
-    return kind(**found)
-
-
-def _inside(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
-
-
-def _shortened(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:39] + "…"
-
-
-def _in_words(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(json.dumps, get_args(kind)))
-    words = {float: "a number", int: "a whole number", str: "a string", dict: "an object"}
-    return words.get(get_origin(kind) or kind, "a list")
+    raise TypeError("Expected a number or null")  # msgspec adds the path of the field

@@ -1,1 +1,1 @@
-"""Exact answers: compiled sets of entities, traversal, derivations."""
+"""Exact answers: compiled loops for trees, joins for questions of any shape."""

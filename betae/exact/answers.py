@@ -1,78 +1,89 @@
-"""Exact answers: the tree walked over the graph by compiled loops, with true set semantics.
+"""Exact answers of trees, by compiled loops over the graph, with true set semantics.
 
-A complement is taken over all entities of the graph. Queries of one structure are answered
-together, on all cores; `answers` and `answers_batch` bring any queries into that form.
+A complement is over all entities of the graph. Queries of one structure are answered together, on
+all cores; `answers` and `answers_batch` group any queries by structure.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from betae import parallel
 from betae.errors import InvalidArgument
-from betae.graph.edges import Adjacency, Edges, Ids
+from betae.graph.edges import Adjacency, Edges, Ids, Ragged
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.ragged import Ragged
-from betae.queries.ast import MAX_ID, Entity, Not, Or, Project, Query
-from betae.queries.names import resolve
-from betae.queries.read import as_query
+from betae.queries.ast import MAX_ID, Query
+from betae.queries.read import read_question
+from betae.queries.rewrite import never, surely
 from betae.queries.structures import columns_of, limits_of, structure_of
 
-CHUNK = 1024  # the most queries that a thread takes at a time
-
-Result = TypeVar("Result")
+CHUNK = 1024  # queries per task of a thread, at most
 
 
-def answers(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -> Ids:
-    """Return the ids of all entities that answer a query on these edges, ascending.
+def answers(graph: KnowledgeGraph, query: str | Query, edges: Edges = "all") -> Ids:
+    """Return the ids of the entities that answer a query on these edges, ascending.
 
-    The query is a tree, logic text or SPARQL.
+    The query is a tree, logic text or SPARQL. A path of any length has at most three steps, as in
+    every tree; `select` follows it to the end.
     """
-    adjacency = graph.adjacency(edges)
-    structure, symbols = structure_of(resolve(as_query(query, graph.prefixes), graph))
-    return answers_of_structure(adjacency, structure, np.array([symbols], dtype=np.int32))[0]
+    return answers_batch(graph, [query], edges)[0]
 
 
 def answers_batch(
-    graph: KnowledgeGraph, queries: Sequence[Query | str], edges: Edges = "train"
+    graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges = "all"
 ) -> Ragged:
-    """Return the answers of many queries of any shapes; row i is `answers(graph, queries[i])`."""
+    """Return the answers of many queries of any shapes; row i has those of queries[i]."""
     if isinstance(queries, str | Query):
         raise InvalidArgument("answers_batch takes a list of queries; for one, call answers.")
+    return _answers_of_trees(graph, [read_question(each, graph).tree for each in queries], edges)
+
+
+def sure_answers(
+    graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges = "all"
+) -> Ragged:
+    """Return the answers of many queries that stay answers whatever edges are added."""
+    trees = [surely(read_question(each, graph).tree) for each in queries]
+    return _answers_of_trees(graph, trees, edges)
+
+
+def refuted(graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges = "all") -> Ragged:
+    """Return the entities that no added edge can make answers, for many queries."""
+    trees = [never(read_question(each, graph).tree) for each in queries]
+    return _answers_of_trees(graph, trees, edges)
+
+
+def _answers_of_trees(graph: KnowledgeGraph, trees: Sequence[Query | None], edges: Edges) -> Ragged:
+    """Answer trees of ids, grouped by structure; None has no answers."""
     adjacency = graph.adjacency(edges)
-    groups: dict[Query, list[int]] = defaultdict(list)
-    symbols: list[tuple[int, ...]] = []
-    for number, query in enumerate(queries):
-        structure, row = structure_of(resolve(as_query(query, graph.prefixes), graph))
-        groups[structure].append(number)
-        symbols.append(row)
-    tables, order = [], []
-    for structure, numbers in groups.items():
-        matrix = np.array([symbols[number] for number in numbers], dtype=np.int32)
-        tables.append(answers_of_structure(adjacency, structure, matrix))
-        order.extend(numbers)
-    return Ragged.concatenate(tables).take(np.argsort(np.array(order, dtype=np.int64)))
+    groups: dict[Query, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    for row, tree in enumerate(trees):
+        if tree is not None:
+            structure, symbols = structure_of(tree)
+            groups[structure].append((row, symbols))
+    order = [row for row, tree in enumerate(trees) if tree is None]
+    found = [Ragged.from_lengths(np.zeros(len(order), np.int64), np.empty(0, np.int32))]
+    for structure, members in groups.items():
+        order += [row for row, _ in members]
+        matrix = np.array([symbols for _, symbols in members], dtype=np.int32)
+        found.append(answers_of_structure(adjacency, structure, matrix))
+    return Ragged.concatenate(found).take(np.argsort(np.array(order, dtype=np.int64)))
 
 
 def answers_of_structure(adjacency: Adjacency, structure: Query, symbols: Ids) -> Ragged:
     """Return the answers of queries of one structure, given by their symbols (n, num_symbols)."""
     from betae.exact import kernels
 
-    def run(*arguments: Any) -> Ragged:
-        return Ragged(*kernels.answer_rows(*arguments))
-
-    tables = _in_chunks(adjacency, structure, symbols, run)
-    return tables[0] if len(tables) == 1 else Ragged.concatenate(tables)
+    tables = _in_chunks(adjacency, structure, symbols, kernels.answer_rows)
+    return Ragged.concatenate([Ragged(*table) for table in tables])
 
 
 def count_answers(adjacency: Adjacency, structure: Query, symbols: Ids) -> NDArray[np.int64]:
-    """Return the number of answers of each query of one structure, (n,), without listing them."""
+    """Count the answers of each query of one structure, (n,)."""
     from betae.exact import kernels
 
     counts = _in_chunks(adjacency, structure, symbols, kernels.count_rows)
@@ -80,8 +91,8 @@ def count_answers(adjacency: Adjacency, structure: Query, symbols: Ids) -> NDArr
 
 
 def _in_chunks(
-    adjacency: Adjacency, structure: Query, symbols: Ids, run: Callable[..., Result]
-) -> list[Result]:
+    adjacency: Adjacency, structure: Query, symbols: Ids, run: Callable[..., Any]
+) -> list[Any]:
     """Call `run(program, symbols, adjacency, scratch)` on chunks of the symbols, in threads."""
     from betae.exact import kernels
 
@@ -89,7 +100,7 @@ def _in_chunks(
     program = kernels.compile_program(structure)
     arrays = kernels.AdjacencyArrays.of(adjacency)
 
-    def run_chunk(chunk: Ids) -> Result:
+    def run_chunk(chunk: Ids) -> Any:
         scratch = kernels.Scratch.of(program, arrays)
         return run(program, np.ascontiguousarray(chunk, dtype=np.int32), arrays, scratch)
 
@@ -101,64 +112,22 @@ def _in_chunks(
 def check_symbols(structure: Query, symbols: Ids, num_entities: int) -> None:
     """Raise unless all ids, fixed in the structure or not, are safe in compiled loops.
 
-    Those look entities up without a check of their own. A relation may have any id: one that the
-    adjacency does not have leads nowhere.
+    These do not check bounds of entities. A relation may have any id: an unknown one has no edges.
     """
     columns = columns_of(structure)
-    num_symbols = columns.names.count(-1)
+    num_symbols = columns.fixed.count(-1)
     if symbols.ndim != 2 or symbols.shape[1] != num_symbols:
         raise InvalidArgument(
             f"The symbols are of shape {symbols.shape}; this structure takes (n, {num_symbols})."
         )
     limits = limits_of(columns.structure, num_entities, MAX_ID)
     all_ids = columns.expand(symbols)
-    if not len(symbols) or (all_ids.min(initial=0) >= 0 and (all_ids.max(axis=0) < limits).all()):
-        return
     is_wrong = (all_ids < 0) | (all_ids >= limits)
+    if not is_wrong.any():
+        return
     row, column = np.argwhere(is_wrong)[0].tolist()
-    where = f"Row {row} of the symbols" if columns.names[column] < 0 else "The structure"
+    where = f"Row {row} of the symbols" if columns.fixed[column] < 0 else "The structure"
     kind = "entity" if limits[column] == num_entities else "relation"
     raise InvalidArgument(
         f"{where} has the {kind} {all_ids[row, column]}; ids are 0 to {limits[column] - 1:,}."
     )
-
-
-def refuted(graph: KnowledgeGraph, query: Query | str, edges: Edges = "train") -> Ids:
-    """Return the ids of all entities that no missing edge can make an answer, ascending.
-
-    More edges only add to what a projection gives, so whatever a negated part is sure to hold is
-    ruled out for good.
-    """
-    from betae.exact import kernels
-
-    adjacency = kernels.AdjacencyArrays.of(graph.adjacency(edges))
-    query = resolve(as_query(query, graph.prefixes), graph)
-    structure_of(query)  # raises if it has placeholders
-
-    def surely(node: Query) -> NDArray[np.bool_]:
-        """Mark what is in the set, whatever edges are added."""
-        match node:
-            case Project(operand, relation):
-                marks: NDArray[np.bool_] = kernels.mark_tails(adjacency, surely(operand), relation)
-                return marks
-            case Not(operand):
-                return ~possibly(operand)
-        return combine(node, surely)
-
-    def possibly(node: Query) -> NDArray[np.bool_]:
-        """Mark what may be in the set once edges are added."""
-        match node:
-            case Project():
-                return np.ones(graph.num_entities, dtype=bool)
-            case Not(operand):
-                return ~surely(operand)
-        return combine(node, possibly)
-
-    def combine(node: Query, walk: Callable[[Query], NDArray[np.bool_]]) -> NDArray[np.bool_]:
-        if isinstance(node, Entity):
-            return np.asarray(np.arange(graph.num_entities) == node.name)
-        operator = np.logical_or if isinstance(node, Or) else np.logical_and
-        marks: NDArray[np.bool_] = reduce(operator, map(walk, node.operands))
-        return marks
-
-    return np.flatnonzero(~possibly(query)).astype(np.int32)

@@ -1,9 +1,13 @@
 """Rows of entities that satisfy a formula: several variables, cycles, paths of any length.
 
-The conjuncts are put in an order, cheapest first; each then filters the rows that the ones before
-it left, or extends them, piece by piece, so that rows come out long before all are found. A
-variable that nothing needs any more is dropped, and what is left is made distinct before it goes
-on. A negation or a disjunction is solved for the values that its variables have so far.
+This evaluates one question of any shape, in NumPy; `answers` evaluates many trees with compiled
+loops. There are two since a single question should not wait for numba to load and compile, and
+since a tree can do without rows.
+
+The conjuncts are ordered by estimated cost. Each then filters the rows so far, or extends them,
+piece by piece, so that the first rows come out long before all are found. A variable that nothing
+needs any more is dropped, and the remaining rows are made distinct. A negation or a disjunction is
+solved for the current values of its variables.
 
 Every variable ranges over the entities of the graph, and a negation is that of first-order logic:
 a row stays if the negated part does not hold for it.
@@ -11,33 +15,22 @@ a row stays if the negated part does not hold for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from betae.errors import UnsupportedQuery
-from betae.exact.tables import (
-    CHUNK,
-    UNIT,
-    Pairs,
-    Table,
-    concatenate,
-    extend,
-    is_in,
-    join,
-)
-from betae.graph.edges import EDGES, Edges
+from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import PLACEHOLDER, Entity, Name
+from betae.queries.ast import Entity
 from betae.queries.formula import (
     Atom,
-    Conjunction,
     Disjunction,
     Equals,
-    Exists,
     Formula,
     Negation,
     Question,
@@ -48,96 +41,76 @@ from betae.queries.formula import (
     fresh,
     walk,
 )
-from betae.queries.names import entity_id, relation_id
-from betae.queries.structures import unfilled
 
 MAX_NESTED = 60  # negations and disjunctions within one another; Python limits nested calls
-MANY = 64  # sources of a path from which on all its steps are found at once
-GUESS = 50.0  # how many entities a path leads to from one
-Variables = frozenset[Variable]
-
-
-@dataclass(frozen=True)
-class Everything:
-    """A step that binds a variable to every entity."""
-
-    variable: Variable
-
-
-Step = Formula | Everything
+MANY_SOURCES = 64  # of a path: with more, its steps are found for all entities at once
+PATH_FANOUT = 50.0  # guess of how many entities a path reaches from one
+PIECE_ROWS = 1 << 16
+MAX_KEY = 2**62
+Indices = NDArray[np.int64]
+VariableSet = frozenset[Variable]
 
 
 class Joins:
-    """Find the rows of formulas on some edges of a graph."""
+    """Finds the rows of resolved questions on some edges of a graph."""
 
     def __init__(self, graph: KnowledgeGraph, edges: Edges):
-        self.graph, self.num_entities = graph, graph.num_entities
+        self.num_entities = graph.num_entities
         self.splits = [graph.splits[split] for split in EDGES[edges]]
-        self.relations: dict[int, Pairs] = {}
+        self.relations: dict[int, EdgePairs] = {}  # in the direction written
 
-    def rows(self, question: Question) -> Iterator[Table]:
-        """Yield the rows of a question, each once, piece by piece."""
-        formula = question.scoped(unroll=False)
-        return self._solve([formula], UNIT, frozenset(question.variables))
+    def ids(self, question: Question) -> Iterator[Ids]:
+        """Iterate over pieces of the distinct rows, (n, num_variables); of one variable, by id."""
+        variables = question.variables
+        pieces = self.rows(question)
+        if len(variables) == 1:
+            pieces = self._gather(pieces, frozenset(variables)).pieces()
+        for piece in pieces:
+            if piece.size:
+                yield np.stack([piece.columns[variable] for variable in variables], axis=1)
 
-    def check(self, question: Question) -> None:
-        """Raise if a name is not in the graph, or the formula is wrong or nested too deeply."""
-        for part, depth in walk(question.scoped(unroll=False)):
-            if depth > MAX_NESTED:
-                raise UnsupportedQuery(
-                    f"This question has more than {MAX_NESTED} negations, disjunctions or paths "
-                    "within one another: ask for a part of it first."
-                )
-            terms: list[Term] = []
-            match part:
-                case Atom(relation, head, tail):
-                    terms = [head, tail]
-                    _check_filled(relation)
-                    relation_id(relation, self.graph)
-                case Equals(_, other):
-                    terms = [other]
-                case Reach(_, head, tail):
-                    terms = [head, tail]
-            for term in terms:
-                if isinstance(term, Entity):
-                    _check_filled(term.name)
-                    entity_id(term.name, self.graph)
+    def rows(self, question: Question) -> Iterator[Bindings]:
+        """Iterate over the distinct rows of a question, piece by piece.
 
-    def pairs(self, relation: Name) -> Pairs:
+        Raises now, not at the first piece, if the question is nested too deeply.
+        """
+        formula = question.scoped()
+        if any(depth > MAX_NESTED for _, depth in walk(formula)):
+            raise UnsupportedQuery(
+                f"This question has more than {MAX_NESTED} negations, disjunctions or paths "
+                "within one another: ask for a part of it first."
+            )
+        return self._solve(formula, UNIT, frozenset(question.variables))
+
+    def pairs(self, relation: int) -> EdgePairs:
         """Return the edges of a directed relation."""
-        number = relation_id(relation, self.graph)
-        if number not in self.relations:
-            of_it = [split[split[:, 1] == number // 2] for split in self.splits]
-            heads, _, tails = np.concatenate(of_it).T
-            forward = Pairs(heads, tails, self.num_entities)
-            self.relations[number & ~1] = forward
-            self.relations[number | 1] = forward.inverse
-        return self.relations[number]
+        written, is_inverse = divmod(relation, 2)
+        if written not in self.relations:
+            found = [split[split[:, 1] == written] for split in self.splits]
+            heads, _, tails = np.concatenate(found).T
+            self.relations[written] = EdgePairs.of(heads, tails, self.num_entities)
+        return self.relations[written].inverse if is_inverse else self.relations[written]
 
     # ---- a conjunction --------------------------------------------------------------------------
 
-    def _solve(
-        self, conjuncts: Sequence[Formula], given: Table, wanted: Variables
-    ) -> Iterator[Table]:
-        """Yield each row of `wanted` once that extends one of `given` so that all conjuncts hold.
+    def _solve(self, formula: Formula, given: Bindings, wanted: VariableSet) -> Iterator[Bindings]:
+        """Iterate over the distinct rows of `wanted` that extend `given` and satisfy the formula.
 
         The rows of `given` are distinct, and `wanted` includes its columns.
         """
-        steps = self._order(flatten(conjuncts), frozenset(given.columns), wanted)
-        later = [wanted]  # the variables that are needed after each step
-        for step in reversed(steps[1:]):
-            later.append(later[-1] | _binds(step))
+        steps = self._order(flatten([formula]), frozenset(given.columns), wanted)
+        last = {variable: i for i, step in enumerate(steps) for variable in step.free}
         bound, table, start = frozenset(given.columns), given, 0
-        for place, (step, needed) in enumerate(zip(steps, reversed(later), strict=False)):
-            bound |= _binds(step)
-            if bound - needed:
-                bound &= needed
-                table = self._gather(self._run(steps[start : place + 1], table), bound)
-                start = place + 1
+        for i, step in enumerate(steps):
+            bound |= step.free
+            if unneeded := {each for each in step.free if last[each] == i} - wanted:
+                bound -= unneeded
+                table = self._gather(self._run(steps[start : i + 1], table), bound)
+                start = i + 1
         yield from self._run(steps[start:], table)
 
-    def _run(self, steps: Sequence[Step], table: Table) -> Iterator[Table]:
-        """Yield what the steps make of a table, depth first, so that pieces come out early."""
+    def _run(self, steps: Sequence[Formula], table: Bindings) -> Iterator[Bindings]:
+        """Apply steps to a table depth first, so that pieces come out early."""
         running = [table.pieces()]
         while running:
             piece = next(running[-1], None)
@@ -148,25 +121,23 @@ class Joins:
             else:
                 running.append(self._apply(steps[len(running) - 1], piece))
 
-    def _gather(self, pieces: Iterator[Table], variables: Variables) -> Table:
-        """Return all rows, each once, of these columns."""
-        order = _sorted(variables)
-        empty = Table(0, {variable: np.empty(0, dtype=np.int32) for variable in order})
-        found, waiting = empty, [empty]
-        size = 0
+    def _gather(self, pieces: Iterator[Bindings], variables: VariableSet) -> Bindings:
+        """Collect the distinct rows of these columns."""
+        order = sorted(variables)
+        found = Bindings(0, {variable: np.empty(0, dtype=np.int32) for variable in order})
+        waiting, size = list[Bindings](), 0
         for piece in pieces:
             waiting.append(piece.keep(order).distinct(self.num_entities))
             size += waiting[-1].size
-            if size > max(16 * CHUNK, found.size):
+            if size > max(16 * PIECE_ROWS, found.size):
                 found = concatenate([found, *waiting]).distinct(self.num_entities)
-                waiting, size = [empty], 0
+                waiting, size = [], 0
         return concatenate([found, *waiting]).distinct(self.num_entities)
 
-    def _order(self, conjuncts: list[Formula], bound: Variables, wanted: Variables) -> list[Step]:
-        """Return the conjuncts in the order in which to take them, with what binds the rest."""
-        steps: list[Step] = []
-        left = list(conjuncts)
-        costs: dict[tuple[int, Variables], float] = {}
+    def _order(self, left: list[Formula], bound: VariableSet, wanted: VariableSet) -> list[Formula]:
+        """Order the conjuncts, cheapest first; insert `v = v` for variables they leave unbound."""
+        steps: list[Formula] = []
+        costs: dict[tuple[int, VariableSet], float] = {}
 
         def cost(conjunct: Formula) -> float:
             key = id(conjunct), conjunct.free & bound
@@ -178,155 +149,279 @@ class Joins:
             step = min(left, key=cost)
             left = [conjunct for conjunct in left if conjunct is not step]
             if isinstance(step, Negation):
-                steps += [Everything(variable) for variable in _sorted(step.free - bound)]
-            elif isinstance(step, Equals) and step.other in step.free and not step.free & bound:
-                steps.append(Everything(step.variable))
+                steps += [Equals(variable, variable) for variable in sorted(step.free - bound)]
             steps.append(step)
             bound |= step.free
-        return [*steps, *(Everything(variable) for variable in _sorted(wanted - bound))]
+        return [*steps, *(Equals(variable, variable) for variable in sorted(wanted - bound))]
 
-    def _cost(self, step: Formula, bound: Variables) -> float:
-        """Guess how many rows a conjunct makes of one."""
+    def _cost(self, step: Formula, bound: VariableSet) -> float:
+        """Estimate how many rows a conjunct makes of one."""
+
+        def is_known(term: Term) -> bool:
+            return isinstance(term, Entity) or term in bound
+
         match step:
-            case Equals(variable, other):
-                free = isinstance(other, Variable) and not {variable, other} & bound
-                return self.num_entities if free else 0.0
+            case Equals(one, two):
+                return 0.0 if is_known(one) or is_known(two) else self.num_entities
             case Atom(relation, head, tail):
-                return self._cost_of_atom(self.pairs(relation), head, tail, bound)
+                pairs = self.pairs(int(relation))
+                if is_known(head) and is_known(tail):
+                    return 0.1
+                if is_known(tail):
+                    pairs, head = pairs.inverse, tail
+                if isinstance(head, Entity):
+                    first, last = pairs.tails_of(np.array([int(head.name)]))
+                    return float(last[0] - first[0])
+                return len(pairs) / max(pairs.num_heads, 1) if head in bound else len(pairs)
             case Reach(_, head, tail):
-                ends = sum(isinstance(end, Entity) or end in bound for end in (head, tail))
-                return (float(self.num_entities) * GUESS, GUESS, 0.8)[ends]
-            case Conjunction(parts):
-                return min(self._cost(part, bound) for part in parts) if parts else 0.0
+                num_known = is_known(head) + is_known(tail)
+                return (float(self.num_entities) * PATH_FANOUT, PATH_FANOUT, 0.8)[num_known]
             case Disjunction(parts):
-                return sum(self._cost(part, bound) for part in parts) + 0.7
-            case Exists(_, part):
-                return self._cost(part, bound)
-            case Negation():
-                return 0.9 if step.free <= bound else 1e9 * self.num_entities
-
-    def _cost_of_atom(self, pairs: Pairs, head: Term, tail: Term, bound: Variables) -> float:
-        is_head, is_tail = (isinstance(end, Entity) or end in bound for end in (head, tail))
-        if is_head and is_tail:
-            return 0.1
-        if not is_head and not is_tail:
-            return float(len(pairs))
-        if is_tail:
-            pairs, head = pairs.inverse, tail
-        if isinstance(head, Entity):
-            first, last = pairs.tails_of(np.array([entity_id(head.name, self.graph)]))
-            return float(last[0] - first[0])
-        return len(pairs) / max(pairs.num_heads, 1)
+                branches = ([self._cost(each, bound) for each in flatten([part])] for part in parts)
+                return sum(min(costs, default=0.0) for costs in branches) + 0.7
+        # A negation filters: its variables are bound first.
+        return 0.9 if step.free <= bound else 1e9 * self.num_entities
 
     # ---- a step ---------------------------------------------------------------------------------
 
-    def _apply(self, step: Step, table: Table) -> Iterator[Table]:
-        """Yield the rows of a table, filtered or extended by a step."""
+    def _apply(self, step: Formula, table: Bindings) -> Iterator[Bindings]:
+        """Filter or extend the rows of a table by a step."""
         match step:
-            case Everything(variable):
-                everything = np.arange(self.num_entities, dtype=np.int32)
-                none = np.zeros(table.size, dtype=np.int64)
-                yield from extend(table, none, none + self.num_entities, {variable: everything})
-            case Equals(variable, other):
-                yield from self._equate(table, variable, other)
+            case Equals(one, two):
+                yield from self._equate(one, two, table)
             case Atom(relation, head, tail):
-                yield from self._follow(self.pairs(relation), head, tail, table)
+                yield from self._follow(self.pairs(int(relation)), head, tail, table)
             case Reach(_, head, tail):
                 yield from self._follow(self._reached(step, table), head, tail, table)
             case Negation(part):
-                holds = self._nested([part], table, step.free)
+                holds = self._nested(part, table, step.free)
                 yield table.take(~is_in(table, holds, self.num_entities))
             case Disjunction(parts):
-                branches = [self._nested([part], table, step.free) for part in parts]
+                branches = [self._nested(part, table, step.free) for part in parts]
                 either = concatenate(branches).distinct(self.num_entities)
                 yield from join(table, either, self.num_entities)
 
-    def _nested(self, conjuncts: Sequence[Formula], table: Table, wanted: Variables) -> Table:
-        given = table.keep(_sorted(wanted)).distinct(self.num_entities)
-        return self._gather(self._solve(conjuncts, given, wanted), wanted)
+    def _nested(self, formula: Formula, table: Bindings, wanted: VariableSet) -> Bindings:
+        given = table.keep(sorted(wanted)).distinct(self.num_entities)
+        return self._gather(self._solve(formula, given, wanted), wanted)
 
-    def _value(self, term: Term, table: Table) -> NDArray[Any] | None:
-        """Return the ids that a term has in each row, or None if it is not bound."""
+    def _value(self, term: Term, table: Bindings) -> NDArray[Any] | None:
+        """Return the ids of a term in each row, None if it is unbound."""
         if isinstance(term, Entity):
-            return np.full(table.size, entity_id(term.name, self.graph), dtype=np.int32)
+            return np.full(table.size, int(term.name), dtype=np.int32)
         return table.columns.get(term)
 
-    def _equate(self, table: Table, variable: Variable, other: Term) -> Iterator[Table]:
-        one, two = self._value(variable, table), self._value(other, table)
-        if one is not None and two is not None:
-            yield table.take(one == two)
-        elif two is not None:
-            yield Table(table.size, {**table.columns, variable: two})
-        elif one is not None and isinstance(other, Variable):
-            yield Table(table.size, {**table.columns, other: one})
+    def _equate(self, one: Term, two: Term, table: Bindings) -> Iterator[Bindings]:
+        """Keep the rows where both are the same entity, adding the unbound ones."""
+        ones, twos = self._value(one, table), self._value(two, table)
+        if ones is not None and twos is not None:
+            yield table.take(ones == twos)
+        elif ones is not None and isinstance(two, Variable):
+            yield Bindings(table.size, {**table.columns, two: ones})
+        elif twos is not None:
+            yield from self._equate(two, one, table)
+        elif isinstance(one, Variable) and isinstance(two, Variable):
+            everything = np.arange(self.num_entities, dtype=np.int32)
+            yield from cross(table, {one: everything, two: everything})
 
-    def _follow(self, pairs: Pairs, head: Term, tail: Term, table: Table) -> Iterator[Table]:
-        """Yield the rows that have an edge from head to tail, with the end that was not bound."""
+    def _follow(
+        self, pairs: EdgePairs, head: Term, tail: Term, table: Bindings
+    ) -> Iterator[Bindings]:
+        """Keep the rows with an edge from head to tail, adding the unbound ends."""
         heads, tails = self._value(head, table), self._value(tail, table)
         if heads is not None and tails is not None:
             yield table.take(pairs.has(heads, tails))
         elif heads is not None and isinstance(tail, Variable):
             yield from extend(table, *pairs.tails_of(heads), {tail: pairs.tails})
         elif tails is not None and isinstance(head, Variable):
-            backward = pairs.inverse
-            yield from extend(table, *backward.tails_of(tails), {head: backward.tails})
+            yield from self._follow(pairs.inverse, tail, head, table)
         elif isinstance(head, Variable) and isinstance(tail, Variable):
             added = {head: pairs.heads, tail: pairs.tails}
             if head == tail:
                 added = {head: pairs.heads[pairs.heads == pairs.tails]}
-            none = np.zeros(table.size, dtype=np.int64)
-            yield from extend(table, none, none + len(added[head]), added)
+            yield from cross(table, added)
 
     # ---- paths of any length --------------------------------------------------------------------
 
-    def _reached(self, path: Reach, table: Table) -> Pairs:
-        """Return the ends of all paths from the heads, or to the tails, that a table has."""
+    def _reached(self, path: Reach, table: Bindings) -> EdgePairs:
+        """Return the ends of all paths from the heads, or to the tails, in a table."""
         start, stop = fresh("start"), fresh("stop")
-        sources = self._value(path.head, table)
+        sources, formula = self._value(path.head, table), path.step(start, stop)
         if is_backward := sources is None:
-            sources, start, stop = self._value(path.tail, table), stop, start
-        formula = path.step(stop, start) if is_backward else path.step(start, stop)
+            sources, formula = self._value(path.tail, table), path.step(stop, start)
         if sources is None:
             sources = np.arange(self.num_entities, dtype=np.int32)
         sources = np.unique(sources).astype(np.int32)
 
-        def steps_from(nodes: NDArray[Any] | None) -> Pairs:
+        def steps_from(nodes: NDArray[Any] | None) -> EdgePairs:
             ends = frozenset([start, stop])
-            known = UNIT if nodes is None else Table(len(nodes), {start: nodes})
-            found = self._gather(self._solve([formula], known, ends), ends)
-            return Pairs(found.columns[start], found.columns[stop], self.num_entities)
+            known = UNIT if nodes is None else Bindings(len(nodes), {start: nodes})
+            found = self._gather(self._solve(formula, known, ends), ends)
+            return EdgePairs.of(found.columns[start], found.columns[stop], self.num_entities)
 
-        all_steps = steps_from(None) if len(sources) > MANY else None
-        frontier = Pairs(sources, sources, self.num_entities)
+        all_steps = steps_from(None) if len(sources) > MANY_SOURCES else None
+        frontier = EdgePairs.of(sources, sources, self.num_entities)
         found = frontier.keys if path.least == 0 else frontier.keys[:0]
         hops = 0
         while len(frontier) and (path.most is None or hops < path.most):
             hops += 1
             steps = steps_from(np.unique(frontier.tails)) if all_steps is None else all_steps
             first, last = steps.tails_of(frontier.tails)
-            origin, end = fresh("origin"), fresh("end")
-            old = Table(len(frontier), {origin: frontier.heads})
+            old = Bindings(len(frontier), {start: frontier.heads})
             keys = [
-                Pairs(piece.columns[origin], piece.columns[end], self.num_entities).keys
-                for piece in extend(old, first, last, {end: steps.tails})
+                piece.columns[start].astype(np.int64) * self.num_entities + piece.columns[stop]
+                for piece in extend(old, first, last, {stop: steps.tails})
             ]
-            new = np.setdiff1d(np.unique(np.concatenate([found[:0], *keys])), found)
+            new = np.setdiff1d(np.concatenate([found[:0], *keys]), found)
             found = np.union1d(found, new)
-            heads, tails = np.divmod(new, self.num_entities)
-            frontier = Pairs(heads, tails, self.num_entities)
-        heads, tails = np.divmod(found, self.num_entities)
-        reached = Pairs(heads, tails, self.num_entities)
+            frontier = EdgePairs(new, self.num_entities)
+        reached = EdgePairs(found, self.num_entities)
         return reached.inverse if is_backward else reached
 
 
-def _binds(step: Step) -> Variables:
-    return frozenset([step.variable]) if isinstance(step, Everything) else step.free
+# ---- bindings and edges -------------------------------------------------------------------------
 
 
-def _sorted(variables: Variables) -> list[Variable]:
-    return sorted(variables, key=lambda variable: (variable.name, variable.scope))
+@dataclass(frozen=True)
+class Bindings:
+    """Rows of ids: a column (size,) for each variable."""
+
+    size: int
+    columns: dict[Variable, Ids]
+
+    def take(self, rows: NDArray[Any]) -> Bindings:
+        """Select rows by index or by mask."""
+        columns = {variable: ids[rows] for variable, ids in self.columns.items()}
+        size = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
+        return Bindings(size, columns)
+
+    def keep(self, variables: Iterable[Variable]) -> Bindings:
+        """Select columns, skipping missing ones; rows may repeat."""
+        columns = {name: self.columns[name] for name in variables if name in self.columns}
+        return Bindings(self.size, columns)
+
+    def distinct(self, num_entities: int) -> Bindings:
+        """Drop duplicate rows."""
+        (keys,) = joint_keys([self], list(self.columns), num_entities)
+        return self.take(np.unique(keys, return_index=True)[1])
+
+    def pieces(self) -> Iterator[Bindings]:
+        """Iterate over pieces of up to PIECE_ROWS rows."""
+        for start in range(0, self.size, PIECE_ROWS):
+            size = min(PIECE_ROWS, self.size - start)
+            part = slice(start, start + size)
+            yield Bindings(size, {name: ids[part] for name, ids in self.columns.items()})
 
 
-def _check_filled(name: Name) -> None:
-    if name == PLACEHOLDER:
-        raise unfilled()
+UNIT = Bindings(1, {})  # one row without columns
+
+
+def concatenate(tables: Sequence[Bindings]) -> Bindings:
+    """Stack tables with the same columns."""
+    columns = {
+        variable: np.concatenate([table.columns[variable] for table in tables])
+        for variable in tables[0].columns
+    }
+    return Bindings(sum(table.size for table in tables), columns)
+
+
+def joint_keys(
+    tables: Sequence[Bindings], variables: Sequence[Variable], num_entities: int
+) -> list[Indices]:
+    """Return an integer key per row, equal for rows that agree on the variables."""
+    keys = [np.zeros(table.size, dtype=np.int64) for table in tables]
+    largest = 1
+    for variable in variables:
+        if largest * num_entities > MAX_KEY:  # compress the keys
+            ends = np.cumsum([len(key) for key in keys])[:-1]
+            numbers = np.unique(np.concatenate(keys), return_inverse=True)[1]
+            keys, largest = np.split(numbers, ends), len(numbers)
+        keys = [
+            key * num_entities + table.columns[variable]
+            for key, table in zip(keys, tables, strict=True)
+        ]
+        largest *= num_entities
+    return keys
+
+
+def is_in(table: Bindings, other: Bindings, num_entities: int) -> NDArray[np.bool_]:
+    """Mask of the rows of `table` that occur in `other`, on the columns of `other`."""
+    keys, others = joint_keys([table, other], list(other.columns), num_entities)
+    return np.isin(keys, others)
+
+
+def join(table: Bindings, other: Bindings, num_entities: int) -> Iterator[Bindings]:
+    """Extend the rows of `table` by all matching rows of `other` (natural join)."""
+    shared = [variable for variable in other.columns if variable in table.columns]
+    keys, others = joint_keys([table, other], shared, num_entities)
+    order = np.argsort(others, kind="stable")
+    added = {name: ids[order] for name, ids in other.columns.items() if name not in shared}
+    others = others[order]
+    first = np.searchsorted(others, keys, side="left")
+    yield from extend(table, first, np.searchsorted(others, keys, side="right"), added)
+
+
+def cross(table: Bindings, added: dict[Variable, Ids]) -> Iterator[Bindings]:
+    """Extend each row by every entry of the added columns."""
+    first = np.zeros(table.size, dtype=np.int64)
+    return extend(table, first, first + len(next(iter(added.values()))), added)
+
+
+def extend(
+    table: Bindings, first: Indices, last: Indices, added: dict[Variable, Ids]
+) -> Iterator[Bindings]:
+    """Extend each row i by the entries first[i] to last[i] of the added columns."""
+    counts = last - first
+    ends = np.cumsum(counts)
+    start = done = 0
+    while start < table.size:
+        stop = max(start + 1, int(np.searchsorted(ends, done + PIECE_ROWS, side="right")))
+        size = int(ends[stop - 1]) - done
+        if size:
+            rows = np.repeat(np.arange(start, stop), counts[start:stop])
+            entries = np.arange(size) + np.repeat(
+                first[start:stop] - (ends[start:stop] - counts[start:stop] - done),
+                counts[start:stop],
+            )
+            columns = {variable: ids[entries] for variable, ids in added.items()}
+            yield Bindings(size, {**table.take(rows).columns, **columns})
+        start, done = stop, int(ends[stop - 1])
+
+
+class EdgePairs:
+    """The edges of a relation in one direction, as sorted keys head * num_entities + tail."""
+
+    def __init__(self, sorted_keys: Indices, num_entities: int):
+        self.keys, self.num_entities = sorted_keys, num_entities
+        self.heads = (sorted_keys // num_entities).astype(np.int32)
+        self.tails = (sorted_keys % num_entities).astype(np.int32)
+
+    @classmethod
+    def of(cls, heads: Ids, tails: Ids, num_entities: int) -> EdgePairs:
+        """Sort edges."""
+        return cls(np.sort(heads.astype(np.int64) * num_entities + tails), num_entities)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def inverse(self) -> EdgePairs:
+        """The same edges, from tail to head."""
+        return EdgePairs.of(self.tails, self.heads, self.num_entities)
+
+    @cached_property
+    def num_heads(self) -> int:
+        """Number of distinct heads."""
+        return len(np.unique(self.heads))
+
+    def tails_of(self, heads: NDArray[Any]) -> tuple[Indices, Indices]:
+        """Return the start and end of each head's tails in `tails`."""
+        first = np.searchsorted(self.heads, heads, side="left")
+        return first, np.searchsorted(self.heads, heads, side="right")
+
+    def has(self, heads: NDArray[Any], tails: NDArray[Any]) -> NDArray[np.bool_]:
+        """Mask of (head, tail) pairs that exist."""
+        wanted = heads.astype(np.int64) * self.num_entities + tails
+        found = np.searchsorted(self.keys, wanted)
+        found[found == len(self.keys)] = 0
+        return self.keys[found] == wanted if len(self.keys) else np.zeros(len(wanted), dtype=bool)

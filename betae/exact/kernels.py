@@ -10,14 +10,18 @@ Nothing here checks that ids are in range: `answers.check_symbols` does.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from betae.graph.edges import Adjacency, Ids
-from betae.queries.ast import PLACEHOLDER, And, Entity, Not, Or, Project, Query
+from betae import parallel
+from betae.graph.edges import Adjacency, Ids, Ragged
+from betae.queries.ast import PLACEHOLDER, And, Entity, Name, Not, Or, Project, Query
+from betae.queries.rewrite import normal_form
+from betae.queries.structures import columns_of
 
 ENTITY, PROJECT, AND, OR, NOT = range(5)
 SEARCH_COST = 16  # finding a pair by binary search costs about as much as this many steps in a row
@@ -36,15 +40,10 @@ class AdjacencyArrays(NamedTuple):
     relation_pairs: NDArray[np.int64]
 
     @classmethod
-    def of(cls, adjacency: Adjacency) -> AdjacencyArrays:
-        """View the arrays of `adjacency`."""
-        arrays: tuple[NDArray[Any], ...] = (
-            adjacency.head_offsets,
-            adjacency.relations,
-            adjacency.tail_offsets,
-            adjacency.tails,
-            *adjacency.by_relation,
-        )
+    def of(cls, edges: Adjacency) -> AdjacencyArrays:
+        """View the arrays of an adjacency."""
+        arrays: list[NDArray[Any]] = [edges.head_offsets, edges.relations, edges.tail_offsets]
+        arrays += [edges.tails, *edges.by_relation]
         result = cls(*(np.asarray(array).view() for array in arrays))
         for array in result:
             array.flags.writeable = False
@@ -66,12 +65,14 @@ class Scratch(NamedTuple):
     @classmethod
     def of(cls, program: Ids, adjacency: AdjacencyArrays) -> Scratch:
         """Allocate what `program` needs."""
-        num_slots, num_entities = _num_slots(program), len(adjacency.head_offsets) - 1
+        growth = {ENTITY: 1, ENTITY + FIXED: 1, AND: -1, OR: -1}
+        heights = np.cumsum([growth.get(operation, 0) for operation in program[:, 0].tolist()])
+        num_lists, num_entities = int(heights.max()) + 1, len(adjacency.head_offsets) - 1
         return cls(
-            np.empty((num_slots + 1, num_entities), dtype=np.int32),
-            np.arange(num_slots + 1, dtype=np.int64),
-            np.zeros(num_slots + 1, dtype=np.int64),
-            np.zeros(num_slots + 1, dtype=np.bool_),
+            np.empty((num_lists, num_entities), dtype=np.int32),
+            np.arange(num_lists, dtype=np.int64),
+            np.zeros(num_lists, dtype=np.int64),
+            np.zeros(num_lists, dtype=np.bool_),
             np.zeros(num_entities, dtype=np.int32),
             np.zeros(num_entities, dtype=np.int32),
             np.zeros(1, dtype=np.int32),
@@ -83,23 +84,19 @@ class Scratch(NamedTuple):
 def compile_program(structure: Query) -> Ids:
     """Turn a structure into its postfix program, (num_steps, 2)."""
     steps: list[tuple[int, int]] = []
-    column = 0
+    columns = count()
 
-    def symbol(operation: int, name: str | int) -> None:
-        nonlocal column
-        if name == PLACEHOLDER:
-            steps.append((operation, column))
-            column += 1
-        else:
-            steps.append((operation + FIXED, int(name)))
+    def step(operation: int, name: Name) -> tuple[int, int]:
+        is_open = name is PLACEHOLDER
+        return (operation, next(columns)) if is_open else (operation + FIXED, int(name))
 
     def visit(node: Query) -> None:
         match node:
             case Entity(name):
-                symbol(ENTITY, name)
+                steps.append(step(ENTITY, name))
             case Project(operand, relation):
                 visit(operand)
-                symbol(PROJECT, relation)
+                steps.append(step(PROJECT, relation))
             case Not(operand):
                 visit(operand)
                 steps.append((NOT, 0))
@@ -112,11 +109,6 @@ def compile_program(structure: Query) -> Ids:
 
     visit(structure)
     return np.array(steps, dtype=np.int32)
-
-
-def _num_slots(program: Ids) -> int:
-    growth = {ENTITY: 1, ENTITY + FIXED: 1, AND: -1, OR: -1}
-    return int(np.cumsum([growth.get(int(operation), 0) for operation in program[:, 0]]).max())
 
 
 # ---- one query --------------------------------------------------------------------------------
@@ -186,16 +178,6 @@ def _project(adjacency, scratch, slot, relation):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, cache=True)
-def _filter_slot(scratch, slot, stamp, keep_stamped):  # type: ignore[no-untyped-def]
-    ids, count = scratch.ids[scratch.slots[slot]], 0
-    for i in range(scratch.sizes[slot]):
-        if (scratch.seen[ids[i]] == stamp) == keep_stamped:
-            ids[count] = ids[i]
-            count += 1
-    scratch.sizes[slot] = count
-
-
-@njit(nogil=True, cache=True)
 def _intersect(scratch, left, right):  # type: ignore[no-untyped-def]
     """Put the intersection of two slots into `left`."""
     if scratch.is_complement[left] and scratch.is_complement[right]:  # all but either's
@@ -206,14 +188,18 @@ def _intersect(scratch, left, right):  # type: ignore[no-untyped-def]
             if scratch.seen[others[i]] != stamp:
                 ids[count] = others[i]
                 count += 1
-        scratch.sizes[left] = count
-        return
-    if scratch.is_complement[left]:  # keep the right list: it is the positive one
-        scratch.slots[left], scratch.slots[right] = scratch.slots[right], scratch.slots[left]
-        scratch.sizes[left], scratch.sizes[right] = scratch.sizes[right], scratch.sizes[left]
-        scratch.is_complement[left], scratch.is_complement[right] = False, True
-    stamp = _stamp_slot(scratch, right, scratch.seen)
-    _filter_slot(scratch, left, stamp, not scratch.is_complement[right])
+    else:
+        if scratch.is_complement[left]:  # keep the right list: it is the positive one
+            scratch.slots[left], scratch.slots[right] = scratch.slots[right], scratch.slots[left]
+            scratch.sizes[left], scratch.sizes[right] = scratch.sizes[right], scratch.sizes[left]
+            scratch.is_complement[left], scratch.is_complement[right] = False, True
+        stamp = _stamp_slot(scratch, right, scratch.seen)
+        ids, count = scratch.ids[scratch.slots[left]], 0
+        for i in range(scratch.sizes[left]):
+            if (scratch.seen[ids[i]] == stamp) != scratch.is_complement[right]:
+                ids[count] = ids[i]
+                count += 1
+    scratch.sizes[left] = count
 
 
 @njit(nogil=True, cache=True)
@@ -245,9 +231,8 @@ def run_program(program, symbols, adjacency, scratch):  # type: ignore[no-untype
 @njit(nogil=True, cache=True)
 def num_answers(scratch):  # type: ignore[no-untyped-def]
     """Return how many answers slot 0 holds."""
-    if scratch.is_complement[0]:
-        return len(scratch.seen) - scratch.sizes[0]
-    return scratch.sizes[0]
+    size = scratch.sizes[0]
+    return len(scratch.seen) - size if scratch.is_complement[0] else size
 
 
 @njit(nogil=True, cache=True)
@@ -313,18 +298,100 @@ def count_rows(program, symbols, adjacency, scratch):  # type: ignore[no-untyped
     return counts
 
 
-# ---- sets as marks ----------------------------------------------------------------------------
+# ---- missing edges ----------------------------------------------------------------------------
+#
+# A derivation of an answer gives every variable an entity. The best one uses the fewest edges that
+# only the larger graph has; how many it uses says how hard the answer is.
+
+ABSENT = 255  # the cost of an entity that is not in the set
+COST_BATCH = 256  # queries that a thread takes at a time
+
+
+class MissingEdgeCounter:
+    """Counts the edges of an answer's best derivation that only the larger graph has.
+
+    For the answers of one structure; ids are not checked.
+    """
+
+    def __init__(self, smaller: Adjacency, larger: Adjacency, structure: Query):
+        self.structure = structure
+        # In normal form only single conjuncts are complemented, so that no complement hides a cost.
+        self.program = compile_program(normal_form(structure))
+        self.edges = AdjacencyArrays.of(larger)
+        self.is_missing = _is_missing(smaller, larger)  # (num_directed_edges,)
+
+    def count(self, symbols: Ids, answers: Ragged) -> NDArray[np.int64]:
+        """Return how many edges are missing for each of `answers.values`.
+
+        Row i of `answers` holds answers, on the larger graph, of the query that row i of `symbols`
+        makes of the structure.
+        """
+        symbols = columns_of(self.structure).expand(symbols)
+        costs = np.empty(len(answers.values), dtype=np.int64)
+
+        def run(start: int) -> None:
+            rows = symbols[start : start + COST_BATCH]
+            offsets = answers.offsets[start : start + COST_BATCH + 1]
+            graph = self.edges, self.is_missing
+            _cost_rows(self.program, rows, *graph, offsets, answers.values, costs)
+
+        parallel.map_in_threads(run, range(0, len(symbols), COST_BATCH))
+        return costs
+
+
+def _is_missing(smaller: Adjacency, larger: Adjacency) -> NDArray[np.bool_]:
+    """Mark the edges of the larger graph that the smaller one lacks."""
+    num_entities = len(larger.head_offsets) - 1
+    num_relations = int(larger.relations.max(initial=0)) + 1
+
+    def edge_keys(adjacency: Adjacency) -> NDArray[np.int64]:
+        heads = np.repeat(np.arange(num_entities), np.diff(adjacency.head_offsets))
+        pairs = heads * num_relations + adjacency.relations
+        keys = np.repeat(pairs, np.diff(adjacency.tail_offsets)) * num_entities + adjacency.tails
+        return keys.astype(np.int64)
+
+    return ~np.isin(edge_keys(larger), edge_keys(smaller), assume_unique=True)
 
 
 @njit(nogil=True, cache=True)
-def mark_tails(adjacency, heads, relation):  # type: ignore[no-untyped-def]
-    """Mark where a relation leads from the marked heads: (num_entities,) -> (num_entities,)."""
-    marks = np.zeros(len(heads), dtype=np.bool_)
-    if relation + 1 < len(adjacency.relation_offsets):
-        first, last = adjacency.relation_offsets[relation], adjacency.relation_offsets[relation + 1]
-        for i in range(first, last):
-            if heads[adjacency.relation_heads[i]]:
-                pair = adjacency.relation_pairs[i]
-                for j in range(adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]):
-                    marks[adjacency.tails[j]] = True
-    return marks
+def _cost_rows(program, symbols, edges, is_missing, offsets, answers, costs):  # type: ignore[no-untyped-def]
+    """Run the program, whose arguments are columns of the symbols, on costs instead of sets."""
+    num_entities = len(edges.head_offsets) - 1
+    stack = np.empty((len(program) + 1, num_entities), dtype=np.uint8)
+    for row in range(len(symbols)):
+        top = -1
+        for step in range(len(program)):
+            operation, column = program[step, 0] % FIXED, program[step, 1]
+            if operation == ENTITY:
+                top += 1
+                stack[top] = ABSENT
+                stack[top, symbols[row, column]] = 0
+            elif operation == PROJECT:
+                members, reached = stack[top], stack[top + 1]
+                reached[:] = ABSENT
+                for head in range(num_entities):
+                    if members[head] == ABSENT:
+                        continue
+                    pair = find_pair(edges, head, symbols[row, column])
+                    if pair < 0:
+                        continue
+                    for i in range(edges.tail_offsets[pair], edges.tail_offsets[pair + 1]):
+                        cost = members[head] + is_missing[i]
+                        if cost < reached[edges.tails[i]]:
+                            reached[edges.tails[i]] = cost
+                members[:] = reached
+            elif operation == NOT:
+                for entity in range(num_entities):
+                    stack[top, entity] = 0 if stack[top, entity] == ABSENT else ABSENT
+            else:
+                top -= 1
+                left, right = stack[top], stack[top + 1]
+                for entity in range(num_entities):
+                    if operation == OR:
+                        left[entity] = min(left[entity], right[entity])
+                    elif left[entity] == ABSENT or right[entity] == ABSENT:
+                        left[entity] = ABSENT
+                    else:
+                        left[entity] += right[entity]
+        for i in range(offsets[row], offsets[row + 1]):
+            costs[i] = stack[top, answers[i]]

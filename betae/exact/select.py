@@ -1,61 +1,59 @@
-"""All exact answers of a question of any shape, by name, found as they are read."""
+"""All exact answers of a question of any shape, by name, found while they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.exact.joins import Joins
-from betae.exact.tables import CHUNK
+from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import And, Entity, Not, Or, Project, Query
-from betae.queries.formula import Question, Reach, walk
-from betae.queries.names import resolve
-from betae.queries.read import as_query, read_question
-from betae.queries.structures import structure_of
-from betae.queries.trees import to_tree
+from betae.graph.names import shorten
+from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.formula import Atom, Question, Variable, walk
+from betae.queries.read import read_question
+from betae.queries.syntax import spell_name
 
 if TYPE_CHECKING:
     import polars as pl
 
-ANSWER = "X"  # the variable of a tree
-LABEL = "_label"  # what the name of a column of labels ends in
+LABEL = "_label"  # suffix of a column of labels
 
 
 class Selection:
-    """The answers of a question: rows with an entity for each variable, each row once.
+    """The exact answers of a question: distinct rows with an entity for each variable.
 
-    Iterating finds them, from the beginning each time. A row is a dict of names and labels, such as
+    Iterating finds them, anew each time. A row is a dict of names and labels, such as
     {"X": "Q90", "X_label": "Paris"}.
     """
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        variables: tuple[str, ...],
-        find: Callable[[], Iterator[Ids]],
-    ):
-        self.graph, self.variables, self._find = graph, variables, find
-        for name in variables:
-            if name.endswith(LABEL) and name.removesuffix(LABEL) in variables:
-                shown = name.removesuffix(LABEL)
-                raise InvalidArgument(f"?{name} names the labels of ?{shown}: rename ?{name}.")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The keys of a row: a variable, then its label."""
-        return tuple(column for name in self.variables for column in (name, name + LABEL))
+    def __init__(self, graph: KnowledgeGraph, question: Question, edges: Edges, limit: int):
+        self.graph, self.question, self.limit = graph, question, limit
+        self.joins = Joins(graph, edges)
+        self.joins.rows(question)  # raises now if it cannot be answered
+        self.variables = tuple(variable.name for variable in question.variables)
+        # The keys of a row: each variable and its label.
+        self.columns = tuple(column for name in self.variables for column in (name, name + LABEL))
+        for name in self.variables:
+            if name + LABEL in self.variables:
+                wrong = f"?{name}{LABEL}"
+                raise InvalidArgument(f"{wrong} names the labels of ?{name}: rename {wrong}.")
 
     def ids(self) -> Iterator[Ids]:
-        """Yield the rows by id, (n, num_variables), piece by piece."""
-        return self._find()
+        """Iterate over pieces of the rows by id, (n, num_variables)."""
+        left, pieces = self.limit, self.joins.ids(self.question)
+        while left and (piece := next(pieces, None)) is not None:
+            yield piece[:left]
+            left -= len(piece[:left])
 
     def __iter__(self) -> Iterator[dict[str, str]]:
         @cache
@@ -68,94 +66,90 @@ class Selection:
                 yield dict(zip(self.columns, texts, strict=True))
 
     def to_polars(self) -> pl.DataFrame:
-        """Return all rows as a table."""
+        """Return all rows as a polars frame."""
         import polars as pl
 
         return pl.DataFrame(list(self), schema=dict.fromkeys(self.columns, pl.String()))
 
+    def __repr__(self) -> str:
+        head, rows, more = self._shown()
+        return f"{text_table(head, rows)}\n{more}"
+
+    def _repr_html_(self) -> str:
+        head, rows, more = self._shown()
+        return f"{html_table(head, rows)}<p>{more}</p>"
+
+    def _shown(self) -> tuple[list[str], list[list[str]], str]:
+        """Return the titles, the labels of the first rows, and how many there are."""
+        found = list(islice(self, SHOWN_ROWS + 1))
+        rows = [[row[name + LABEL] for name in self.variables] for row in found[:SHOWN_ROWS]]
+        more = f"{len(rows) or 'no'} answer{'' if len(rows) == 1 else 's'}"
+        if len(found) > SHOWN_ROWS:
+            more = f"more than {more}"
+        return [f"?{name}" for name in self.variables], rows, more
+
 
 def select(
     graph: KnowledgeGraph,
-    question: str | Query,
+    question: str | Query | tuple[Any, ...] | Question,
     edges: Edges = "all",
     limit: int | None = None,
 ) -> Selection:
-    """Return all exact answers of a question on these edges: logic text, SPARQL, or a tree.
-
-    The question may have several answer variables and cycles. `limit` is the most rows to return;
-    a LIMIT in SPARQL counts too. A mistake in the question is raised at once.
-    """
+    """Return all exact answers of a question on these edges: see `KnowledgeGraph.select`."""
     check_choice("edges", edges, EDGES)
     if limit is not None:
         check_positive("limit", limit, whole=True)
-    asked = read_question(question, graph.prefixes) if isinstance(question, str) else None
+    asked = question if isinstance(question, Question) else read_question(question, graph)
+    limits = [each for each in (limit, asked.limit) if each is not None]
+    return Selection(graph, asked, edges, min(limits, default=sys.maxsize))
+
+
+# ---- hints --------------------------------------------------------------------------------------
+
+
+def hint_of_direction(
+    graph: KnowledgeGraph, question: str | Query | tuple[Any, ...], edges: Edges = "all"
+) -> str | None:
+    """Suggest the inverse relation when only it has answers.
+
+    For a question without answers, such as `lives_in(Paris, ?X)` where Paris is only ever a tail.
+    """
     joins = Joins(graph, edges)
-    tree = to_exact_tree(asked or as_query(question), graph)
-    find: Callable[[], Iterator[Ids]]
-    if tree is not None:
-        find = partial(_members, joins, tree)
-    elif asked is not None:
-        joins.check(asked)
-        find = partial(_rows, joins, asked)
-    if asked is None:
-        return Selection(graph, (ANSWER,), partial(_at_most, limit, find))
-    limits = [number for number in (limit, asked.limit) if number is not None]
-    names = tuple(variable.name for variable in asked.variables)
-    return Selection(graph, names, partial(_at_most, min(limits, default=None), find))
+    for operand, relation in _steps(read_question(question, graph)):
+        found = joins.ids(Question.from_tree(operand))
+        sources = np.concatenate([np.empty((0, 1), np.int32), *found])
+        pairs = joins.pairs(relation)
+        if not np.isin(pairs.heads, sources).any() and np.isin(pairs.tails, sources).any():
+            return _hint(operand, relation, graph)
+    return None
 
 
-def to_exact_tree(question: Question | Query, graph: KnowledgeGraph) -> Query | None:
-    """Return the tree of ids that says exactly what a question says, if there is one."""
-    if isinstance(question, Question):
-        if any(isinstance(part, Reach) for part, _ in walk(question.formula)):
-            return None  # a tree has paths of some lengths only
-        try:
-            question = to_tree(question)
-        except UnsupportedQuery:
-            return None
-    tree = resolve(question, graph)
-    structure_of(tree)  # raises if it has placeholders
-    return tree
+def _steps(question: Question) -> list[tuple[Query, int]]:
+    """Return the operands and relations of all projections; without a tree, those of entities."""
+    with suppress(UnsupportedQuery):
+        tree = question.tree
+        return [(n.operand, int(n.relation)) for n in nodes(tree) if isinstance(n, Project)]
+    steps: list[tuple[Query, int]] = []
+    for part, _ in walk(question.formula):
+        match part:
+            case Atom(relation, Entity() as head, Variable()):
+                steps.append((head, int(relation)))
+            case Atom(relation, Variable(), Entity() as tail):
+                steps.append((tail, int(relation) ^ 1))
+    return steps
 
 
-def _rows(joins: Joins, question: Question) -> Iterator[Ids]:
-    for table in joins.rows(question):
-        yield np.stack([table.columns[variable] for variable in question.variables], axis=1)
-
-
-def _members(joins: Joins, tree: Query) -> Iterator[Ids]:
-    """Yield the answers of a tree of ids, ascending."""
-    found = np.flatnonzero(marks(joins, tree)).astype(np.int32)
-    for start in range(0, len(found), CHUNK):
-        yield found[start : start + CHUNK, None]
-
-
-def marks(joins: Joins, tree: Query) -> NDArray[np.bool_]:
-    """Mark the entities that a tree of ids holds, (num_entities,)."""
-    operands = [marks(joins, operand) for operand in tree.operands]
-    found: NDArray[np.bool_] = np.zeros(joins.num_entities, dtype=np.bool_)
-    match tree:
-        case Entity(entity):
-            found[int(entity)] = True
-        case Project(_, relation):
-            pairs = joins.pairs(relation)
-            found[pairs.tails[operands[0][pairs.heads]]] = True
-        case Not():
-            found = ~operands[0]
-        case And():
-            found = np.logical_and.reduce(operands)
-        case Or():
-            found = np.logical_or.reduce(operands)
-    return found
-
-
-def _at_most(limit: int | None, find: Callable[[], Iterator[Ids]]) -> Iterator[Ids]:
-    left = limit
-    for piece in find():
-        if left is not None:
-            piece = piece[:left]
-            left -= len(piece)
-        if len(piece):
-            yield piece
-        if left == 0:
-            return
+def _hint(operand: Query, directed: int, graph: KnowledgeGraph) -> str:
+    relation, is_inverse = divmod(directed, 2)
+    name = spell_name(shorten(graph.relations[relation], graph.prefixes))
+    wanted, found = ("tail", "head") if is_inverse else ("head", "tail")
+    if isinstance(operand, Entity):
+        entity = int(operand.name)
+        start = spell_name(shorten(graph.entities[entity], graph.prefixes))
+        fact = f"{graph.entity_label(entity)} is never a {wanted} of {name}, only a {found}"
+    else:
+        start = "?V"
+        fact = f"This step starts from {found}s of {name}, which are never its {wanted}s"
+    if is_inverse:
+        return f"{fact}: write {name}({start}, ?X)."
+    return f"{fact}: write {name}(?X, {start}), or ~{name}({start}, ?X)."

@@ -1,1 +1,1 @@
-"""Graphs: names, edges, files of triples, and KnowledgeGraph."""
+"""Graphs: names, edges, readers and writers of triples, KnowledgeGraph."""

@@ -1,76 +1,156 @@
 """TSV and CSV: rows of names between delimiters.
 
-polars reads fast and only notices that something is wrong; `_explain` then reads the file again,
-slowly, to find the line.
+polars reads fast but does not say which line is wrong; `_File.explain` then reads the file again,
+slowly, to find it.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from betae.errors import InvalidArgument, TripleError
-from betae.graph.columns import COLUMNS, are_numbers, find_columns, may_be_header, places_of
+from betae.errors import TripleError
 from betae.graph.names import printable
-from betae.graph.source import DEFAULT, EMPTY, Reading, Source
+from betae.graph.source import (
+    COLUMNS,
+    DEFAULT,
+    EMPTY,
+    GZIP_ERRORS,
+    Reading,
+    ReadReport,
+    Source,
+    TripleColumns,
+)
 
+ROWS_PER_BATCH = 2**20
 SEPARATORS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
-SPOKEN = {"\t": "tabs", ",": "commas", " ": "spaces", ";": "semicolons"}
+SEPARATOR_NAMES = {"\t": "tabs", " ": "spaces", ";": "semicolons", "|": "'|'", ",": "commas"}
 Schema = Mapping[Any, pl.DataType]  # column -> type; polars is stricter about keys than we are
-BY_COMMAND_LINE = {"\t": "tab", " ": "' '", ";": "';'", "|": "'|'", ",": ","}
-csv.field_size_limit(2**31 - 1)  # it only finds mistakes: polars, which reads, has no limit
+STRINGS: Schema = dict.fromkeys(COLUMNS, pl.String())
+CSV_ERRORS = {  # words of the csv module -> what is wrong
+    "unexpected end of data": "a name begins with a quote that is never closed.",
+    "expected after": "text between a closing quote and the end of the name. Within a quoted name, "
+    'write a quote twice: "say ""hi""".',
+    "new-line character": "a lone carriage return ends a line. "
+    "Convert it: tr '\\r' '\\n' < OLD > NEW",
+}
+csv.field_size_limit(2**31 - 1)  # polars has no limit, and csv only looks for mistakes
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a file, and what was not taken for one."""
+def read_delimited(
+    source: Source, report: ReadReport, schema: Schema, reading: Reading = DEFAULT
+) -> Iterator[pl.DataFrame]:
+    """Yield the columns of `schema` in batches, without blank lines.
 
-    frame: pl.DataFrame
-    header: tuple[str, ...] | None  # the cells of the line that was taken for a header
-    doubtful: tuple[str, ...] | None  # those of a first row that may have been meant for one
-    blank_lines: int
-    comments: int
+    Files of triples may have a header and other columns.
+    """
+    file = _File(source, schema, reading)
+    if file.header is not None:
+        report.headers[str(source.path)] = file.header
+    if file.doubtful is not None:
+        report.doubtful_rows[str(source.path)] = file.doubtful
+    report.blank_lines_skipped += file.num_blank
+    report.comments_skipped += file.num_comments()
+    num_rows = 0
+    columns = [
+        pl.col(f"column_{i + 1}").alias(column)
+        for i, column in zip(file.indices, schema, strict=True)
+    ]
+    try:
+        scanned = pl.scan_csv(source.whole(), **file.options).select(columns)
+        for frame in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
+            num_rows += len(frame)
+            kept = file.without_blank_lines(frame.cast(dict(schema)))
+            report.blank_lines_skipped += len(frame) - len(kept)
+            yield kept
+    except (pl.exceptions.PolarsError, *GZIP_ERRORS) as error:
+        fault = file.explain()
+        raise fault or TripleError(str(error).splitlines()[0], source.path) from error
+    if not num_rows:
+        raise TripleError(EMPTY, source.path)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a file is laid out, as its first lines tell."""
+class _File:
+    """A delimited file: its dialect, its layout as the first lines show it, options for polars."""
 
-    width: int
-    places: tuple[int, ...]  # of the columns asked for
-    header: tuple[str, ...] | None
-    skip: int  # lines before the first row
-    blank: int  # of those, blank ones
-    doubtful: tuple[str, ...] | None = None
-
-
-class _Dialect:
-    """What separates and quotes names in a file."""
-
-    def __init__(self, source: Source, reading: Reading):
+    def __init__(self, source: Source, schema: Schema, reading: Reading):
+        self.source, self.columns = source, tuple(schema)
+        self.has_triples = self.columns == COLUMNS
         self.separator = reading.delimiter or SEPARATORS[source.suffix]
         self.is_quoted = source.suffix == ".csv"
         self.comment = reading.comment
-        self.spoken = SPOKEN.get(self.separator, repr(self.separator))
+        self.header: tuple[str, ...] | None = None
+        self.doubtful: tuple[str, ...] | None = None  # a first row that may be meant as a header
+        self.width = len(schema)
+        self.indices: tuple[int, ...] = tuple(range(self.width))  # of the wanted columns
+        self.num_skipped = self.num_blank = 0  # lines before the first row; blank ones of those
+        self._read_first_lines(reading.columns if self.has_triples else None)
+        types: list[pl.DataType] = [pl.String()] * self.width
+        if not self.is_quoted:  # categories would be read up to a quote that closes too early
+            for i, column in zip(self.indices, schema, strict=True):
+                types[i] = schema[column]
+        self.options: dict[str, Any] = {
+            "separator": self.separator,
+            "quote_char": '"' if self.is_quoted else None,
+            "schema": {f"column_{i}": kind for i, kind in enumerate(types, 1)},
+            "has_header": False,
+            "skip_lines": self.num_skipped,
+            "comment_prefix": self.comment,
+            "glob": False,
+        }
 
-    def is_comment(self, line: str) -> bool:
+    def _read_first_lines(self, wanted: TripleColumns | None) -> None:
+        """Find the layout by the first line that is neither blank nor a comment."""
+        with closing(self.source.lines()) as lines:
+            line = self._skip(lines)
+            if line is None:
+                raise TripleError(EMPTY, self.source.path)
+            reader = self._reader(chain([line], lines))
+            try:
+                cells = tuple(cell.strip("\r\n") for cell in next(reader))
+            except csv.Error as error:
+                message = _explained(error)
+                raise TripleError(message, self.source.path, self.num_skipped + 1) from error
+            if wanted is not None:
+                self.width, self.indices = len(cells), indices_of(wanted, cells, self.source.path)
+                if isinstance(wanted["head"], int):
+                    return  # by number: the first line is a row
+            elif self.has_triples and (found := find_columns(cells)):
+                self.width, self.indices = len(cells), found
+            else:
+                self.doubtful = cells if self.has_triples and may_be_header(cells) else None
+                return
+            self.header = cells
+            self.num_skipped += reader.line_num
+            self._skip(lines)
+
+    def _skip(self, lines: Iterable[str]) -> str | None:
+        """Count blank lines and comments, and return the line after them."""
+        for line in lines:
+            is_comment = self._is_comment(line)
+            if not is_comment and not self._is_blank(line):
+                return line
+            self.num_skipped += 1
+            self.num_blank += not is_comment
+        return None
+
+    def _is_comment(self, line: str) -> bool:
         return self.comment is not None and line.startswith(self.comment)
 
-    def is_blank(self, line: str) -> bool:
-        """Tell whether a line is no row; three names of blanks are one."""
+    def _is_blank(self, line: str) -> bool:
+        """Tell whether a line has no names; names that consist of spaces are names."""
         cells = line.strip("\r\n").split(self.separator)
         return not line.strip() and (len(cells) == 1 or "" in cells)
 
-    def reader(self, lines: Iterable[str], strict: bool = False) -> Any:
+    def _reader(self, lines: Iterable[str], strict: bool = False) -> Any:
         return csv.reader(
             lines,
             delimiter=self.separator,
@@ -78,229 +158,134 @@ class _Dialect:
             strict=strict,
         )
 
-
-def read_delimited(source: Source, schema: Schema, reading: Reading = DEFAULT) -> Rows:
-    """Read the columns of `schema`; triples may have a header, and other columns beside."""
-    file = _File(source, schema, reading)
-    layout = file.layout
-    with file.explaining():
-        frame = pl.read_csv(
-            source.whole(),
-            columns=list(file.names) if len(file.names) < layout.width else None,
-            **file.options,
-        )
-    if not len(frame):
-        raise TripleError(EMPTY, source.path)
-    frame, blank_lines = file.without_blank_lines(frame)
-    return Rows(
-        frame, layout.header, layout.doubtful, layout.blank + blank_lines, file.count_comments()
-    )
-
-
-def scan_delimited(
-    source: Source, schema: Schema, reading: Reading = DEFAULT, rows_at_once: int = 2**20
-) -> Iterator[Rows]:
-    """Read as `read_delimited` does, in pieces that tell each what it skipped; no file is unzipped.
-
-    What is known of the file as a whole comes with the first piece.
-    """
-    file = _File(source, schema, reading)
-    layout, comments = file.layout, file.count_comments()
-    skipped = Rows(pl.DataFrame(), layout.header, layout.doubtful, layout.blank, comments)
-    num_rows = 0
-    with file.explaining():
-        scanned = pl.scan_csv(source.place, **file.options).select(list(file.names))
-        for frame in scanned.collect_batches(chunk_size=rows_at_once):
-            num_rows += len(frame)
-            frame, blank_lines = file.without_blank_lines(frame)
-            yield replace(skipped, frame=frame, blank_lines=skipped.blank_lines + blank_lines)
-            skipped = Rows(pl.DataFrame(), None, None, 0, 0)
-    if not num_rows:
-        raise TripleError(EMPTY, source.path)
-
-
-class _File:
-    """A file, its layout, and how polars reads it."""
-
-    def __init__(self, source: Source, schema: Schema, reading: Reading):
-        self.source, self.schema = source, schema
-        self.dialect = _Dialect(source, reading)
-        self.layout = _layout(source, self.dialect, tuple(schema), reading)
-        cells = [f"column_{place + 1}" for place in range(self.layout.width)]
-        self.names = {  # of the cells that are asked for -> of their columns
-            cells[place]: column for place, column in zip(self.layout.places, schema, strict=True)
-        }
-        types = {
-            cell: schema[self.names[cell]] if cell in self.names else pl.String() for cell in cells
-        }
-        if self.dialect.is_quoted:  # categories would be read up to a quote that closes too early
-            types = dict.fromkeys(cells, pl.String())
-        self.options: dict[str, Any] = {
-            "separator": self.dialect.separator,
-            "quote_char": '"' if self.dialect.is_quoted else None,
-            "schema": types,
-            "has_header": False,
-            "skip_lines": self.layout.skip,
-            "comment_prefix": self.dialect.comment,
-            "glob": False,
-        }
-
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Find the line that polars could not read."""
-        try:
-            yield
-        except (pl.exceptions.PolarsError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            fault = _explain(self.source, self.dialect, tuple(self.schema), self.layout)
-            raise fault or TripleError(str(error).splitlines()[0], self.source.path) from error
-
-    def without_blank_lines(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """Return the columns asked for, and how many lines were blank; raise for an empty name."""
-        frame = frame.rename(self.names).select(list(self.schema)).cast(dict(self.schema))
+    def without_blank_lines(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Drop rows without any name; raise if only some of a row's names are empty."""
         has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
         gaps = frame.filter(has_gap).cast(pl.String)
-        if not len(gaps):
-            return frame, 0
-        blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
-        if not gaps.select(blank.all()).item():
-            fault = _explain(self.source, self.dialect, tuple(self.schema), self.layout)
-            raise fault or TripleError("a name is empty.", self.source.path)
-        return frame.filter(~has_gap), len(gaps)
+        is_blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
+        if not gaps.select(is_blank.all()).item():
+            raise self.explain() or TripleError("a name is empty.", self.source.path)
+        return frame.filter(~has_gap) if len(gaps) else frame
 
-    def count_comments(self) -> int:
-        """Count the lines that are comments."""
-        return _count_comments(self.source, self.dialect) if self.dialect.comment else 0
+    def num_comments(self) -> int:
+        """Count comments; a line within a quoted name is none."""
+        count, is_within_quotes = 0, False
+        for line in self.source.lines() if self.comment else ():
+            if not is_within_quotes and self._is_comment(line):
+                count += 1
+            elif self.is_quoted and line.count('"') % 2:
+                is_within_quotes = not is_within_quotes
+        return count
 
-
-def _layout(
-    source: Source, dialect: _Dialect, columns: tuple[str, ...], reading: Reading
-) -> _Layout:
-    """Look at the first line that is neither blank nor a comment: it may be a header."""
-    with closing(source.lines()) as lines:
-        blank, comments, line = _to_content(lines, dialect)
-        if line is None:
-            raise TripleError(EMPTY, source.path)
-        reader = dialect.reader(chain([line], lines))
-        try:
-            cells = tuple(cell.strip("\r\n") for cell in next(reader))
-        except csv.Error as error:
-            raise TripleError(_spoken(error), source.path, blank + comments + 1) from error
-        skip, asked = blank + comments, reading.columns if columns == COLUMNS else None
-        places = find_columns(cells) if columns == COLUMNS else None
-        if asked is not None:
+    def explain(self) -> TripleError | None:
+        """Find the first line that polars cannot have accepted."""
+        with closing(self.source.lines()) as lines:
+            reader = self._reader(
+                ("\n" if self._is_comment(line) else line for line in lines), strict=True
+            )
+            first_line = 1  # of the row that is being read
             try:
-                places = places_of(asked, cells)
-            except InvalidArgument as error:
-                raise TripleError(str(error), source.path) from error
-            if are_numbers(asked):
-                return _Layout(len(cells), places, None, skip, blank)
-        if places is None:
-            is_doubtful = columns == COLUMNS and may_be_header(cells)
-            in_order = tuple(range(len(columns)))
-            doubtful = cells if is_doubtful else None
-            return _Layout(len(columns), in_order, None, skip, blank, doubtful)
-        more_blank, more_comments, _ = _to_content(lines, dialect)
-        skip += reader.line_num + more_blank + more_comments
-        return _Layout(len(cells), places, cells, skip, blank + more_blank)
+                for row in reader:
+                    first_line, last_line = reader.line_num + 1, reader.line_num
+                    if not row or (len(row) == 1 and not row[0].strip()):
+                        continue
+                    if fault := self._fault(row):
+                        return TripleError(fault, self.source.path, last_line)
+            except TripleError as error:
+                return error
+            except csv.Error as error:
+                return TripleError(_explained(error), self.source.path, first_line)
+        return None
+
+    def _fault(self, row: list[str]) -> str | None:
+        if len(row) != self.width:
+            hint = ""
+            if row[0].startswith("#") and self.comment is None:
+                hint = " Lines that begin with # are skipped with --comment '#'."
+            elif len(row) > self.width and self.has_triples:
+                hint = " With --columns head=1,relation=2,tail=3 others are left out."
+            elif len(row) == 1 and self.has_triples:
+                for delimiter, name in SEPARATOR_NAMES.items():
+                    if row[0].count(delimiter) == self.width - 1:
+                        word = "tab" if delimiter == "\t" else shlex.quote(delimiter)
+                        hint = f" It has {name} instead: --delimiter {word}."
+                        break
+            separator = SEPARATOR_NAMES.get(self.separator, repr(self.separator))
+            names = printable(", ".join(self.header or self.columns))
+            return (
+                f"{len(row)} column{'s' if len(row) > 1 else ''}, {self.width} expected "
+                f"({names} separated by {separator}).{hint}"
+            )
+        for index, column in zip(self.indices, self.columns, strict=True):
+            if not row[index].strip("\r"):
+                return f"the {column} is empty."
+        if sum(name.count('"') for name in row) % 2 and self.is_quoted:
+            return "a stray double quote."
+        return None
 
 
-def _to_content(lines: Iterable[str], dialect: _Dialect) -> tuple[int, int, str | None]:
-    """Return how many blank lines and comments come next, and the line after them, if any."""
-    blank = comments = 0
-    for line in lines:
-        if dialect.is_comment(line):
-            comments += 1
-        elif dialect.is_blank(line):
-            blank += 1
+def _explained(error: csv.Error) -> str:
+    return next((why for words, why in CSV_ERRORS.items() if words in str(error)), f"{error}.")
+
+
+# ---- which column is which ----------------------------------------------------------------------
+
+ROLES = {
+    "head": {"head", "subject", "subj", "source", "src", "from", "start"},
+    "relation": {"relation", "rel", "predicate", "pred", "property", "relationship", "edge"},
+    "tail": {"tail", "object", "obj", "target", "tgt", "to", "end"},
+}
+ROLE_OF = {word: role for role, words in ROLES.items() for word in words} | {"type": "relation"}
+LETTERS = ({"h": "head", "r": "relation", "t": "tail"}, {"s": "head", "p": "relation", "o": "tail"})
+FILLERS = {"entity", "node", "id", "name", "type", "label", "uri", "iri"}  # from_entity, rel_type
+
+
+def find_columns(cells: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the indices of head, relation and tail in a header, or None if it is not one.
+
+    Each of the three must be named by exactly one cell. Single letters count only as h, r, t or
+    s, p, o together, since the names of a graph may be letters too.
+    """
+    words = [_word(cell) for cell in cells]
+    for role_of in (*LETTERS, ROLE_OF):
+        roles = [role_of.get(word) for word in words]
+        if all(roles.count(column) == 1 for column in COLUMNS):
+            return tuple(roles.index(column) for column in COLUMNS)
+    return None
+
+
+def may_be_header(cells: Sequence[str]) -> bool:
+    """Tell whether a row that is not a header names some of the columns all the same."""
+    roles = {ROLE_OF.get(word) for word in map(_word, cells) if word != "type"}
+    return "relation" in roles or len(roles - {None}) > 1
+
+
+def _word(cell: str) -> str:
+    """Return the telling word of a column's name: `from` of `from_entity`."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cell)  # headEntity
+    words = [word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word]
+    telling = [word for word in words if word not in FILLERS] or words
+    return telling[0] if len(telling) == 1 else ""
+
+
+def indices_of(columns: TripleColumns, cells: Sequence[str], name: Path | str) -> tuple[int, ...]:
+    """Return the indices of the wanted columns among the cells of the first row of a file."""
+    indices = []
+    for wanted in (columns[role] for role in COLUMNS):
+        if isinstance(wanted, int):
+            if not 1 <= wanted <= len(cells):
+                raise TripleError(f"There is no column {wanted}: there are {len(cells)}.", name)
+            indices.append(wanted - 1)
+        elif cells.count(wanted) == 1:
+            indices.append(cells.index(wanted))
         else:
-            return blank, comments, line
-    return blank, comments, None
+            there = "several columns" if wanted in cells else "no column"
+            among = ", ".join(map(repr, cells))
+            raise TripleError(f"There is {there} {wanted!r} among {among}.", name)
+    return tuple(indices)
 
 
-def _count_comments(source: Source, dialect: _Dialect) -> int:
-    """Count the lines that are comments; a line within a quoted name is none."""
-    count, within_quotes = 0, False
-    for line in source.lines():
-        if not within_quotes and dialect.is_comment(line):
-            count += 1
-        elif dialect.is_quoted and line.count('"') % 2:
-            within_quotes = not within_quotes
-    return count
-
-
-def line_of_row(path: Path, row: int) -> int:
-    """Return the line (from 1) of data row `row` (from 0) in a TSV file without a header."""
-    content = (number for number, line in enumerate(Source.of(path).lines(), 1) if line.strip())
-    return next(islice(content, row, None))
-
-
-def _explain(
-    source: Source, dialect: _Dialect, columns: tuple[str, ...], layout: _Layout
-) -> TripleError | None:
-    """Find the first line that the fast reader cannot have accepted."""
-    with closing(source.lines()) as lines:
-        reader = dialect.reader(
-            (line if not dialect.is_comment(line) else "\n" for line in lines), strict=True
-        )
-        begins = 1  # the line of the row that is read
-        try:
-            for row in reader:
-                begins, ends = reader.line_num + 1, reader.line_num
-                if not row or (len(row) == 1 and not row[0].strip()):
-                    continue
-                if fault := _fault_in_row(row, dialect, columns, layout):
-                    return TripleError(fault, source.path, ends)
-        except TripleError as error:
-            return error
-        except csv.Error as error:
-            return TripleError(_spoken(error), source.path, begins)
-    return None
-
-
-def _spoken(error: csv.Error) -> str:
-    """Say what the csv module means."""
-    if "unexpected end of data" in str(error):
-        return "a name begins with a quote that is never closed."
-    if "expected after" in str(error):
-        return (
-            "something stands between a closing quote and the end of the name. Within a quoted "
-            'name, write a quote twice: "say ""hi""".'
-        )
-    if "new-line character" in str(error):
-        return (
-            "a lone carriage return, as old Macs end lines. Convert it: tr '\\r' '\\n' < OLD > NEW"
-        )
-    return f"{error}."
-
-
-def _fault_in_row(
-    row: list[str], dialect: _Dialect, columns: tuple[str, ...], layout: _Layout
-) -> str | None:
-    if len(row) != layout.width:
-        names = layout.header or columns
-        hint = ""
-        if row[0].startswith("#") and dialect.comment is None:
-            hint = " Lines that begin with # are skipped with --comment '#'."
-        elif len(row) > layout.width and columns == COLUMNS:
-            hint = " With --columns head=1,relation=2,tail=3 others are left out."
-        elif len(row) == 1 and columns == COLUMNS:
-            hint = _hint_of_delimiter(row[0], layout.width)
-        return (
-            f"{len(row)} column{'s' if len(row) > 1 else ''}, {layout.width} expected "
-            f"({printable(', '.join(names))} separated by {dialect.spoken}).{hint}"
-        )
-    for place, column in zip(layout.places, columns, strict=True):
-        if not row[place].strip("\r"):
-            return f"the {column} is empty."
-    if sum(name.count('"') for name in row) % 2 and dialect.is_quoted:
-        return "a stray double quote."
-    return None
-
-
-def _hint_of_delimiter(line: str, width: int) -> str:
-    """Say which delimiter would make so many columns of a line, if any."""
-    for delimiter, word in BY_COMMAND_LINE.items():
-        if line.count(delimiter) == width - 1:
-            spoken = SPOKEN.get(delimiter, word)
-            return f" It has {spoken} instead: --delimiter {word}."
-    return ""
+def parse_columns(text: str) -> TripleColumns:
+    """Read `head=from,relation=type,tail=to`, or the same with numbers (from 1)."""
+    pairs = [[word.strip() for word in piece.partition("=")[::2]] for piece in text.split(",")]
+    return {role: int(name) if name.isdecimal() else name for role, name in pairs}

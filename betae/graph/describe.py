@@ -1,8 +1,8 @@
-"""What is in a graph: counts, degrees, and its entities and relations by name."""
+"""Descriptions of a graph: counts, degrees, lists of entities and relations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from betae.graph.edges import SPLITS, Split
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.labels import AllLabels, Label
-from betae.graph.names import Names, expand
+from betae.graph.names import Label, Vocabulary
+
+NUM_FREQUENT = 10  # relations in a description
+NUM_EXAMPLES = 2  # edges of each entity or relation in a list
 
 
 @dataclass(frozen=True)
 class GraphDescription:
-    """The figures of `betae info`; degrees count the edges at an entity in either direction."""
+    """The figures of `betae info`; degrees count edges in either direction."""
 
     entities: int
     relations: int
@@ -28,17 +30,17 @@ class GraphDescription:
     fingerprint: str
 
 
-def describe_graph(graph: KnowledgeGraph, num_frequent: int = 10) -> GraphDescription:
-    """Gather the figures."""
+def describe_graph(graph: KnowledgeGraph) -> GraphDescription:
+    """Compute the figures of `betae info`."""
     degrees = graph.adjacency("all").degrees()
     frequencies = np.zeros(len(graph.relations), dtype=np.int64)
     for split in SPLITS:
         frequencies += np.bincount(graph.splits[split][:, 1], minlength=len(frequencies))
-    frequent = np.argsort(-frequencies, kind="stable")[:num_frequent]
+    frequent = np.argsort(-frequencies, kind="stable")[:NUM_FREQUENT]
     return GraphDescription(
         entities=graph.num_entities,
         relations=len(graph.relations),
-        labelled=graph.entity_labels is not None,
+        labelled=graph.entities.has_labels,
         edges={split: len(graph.splits[split]) for split in SPLITS},
         degree={
             "min": int(degrees.min()),
@@ -54,84 +56,58 @@ def describe_graph(graph: KnowledgeGraph, num_frequent: int = 10) -> GraphDescri
 
 @dataclass(frozen=True)
 class Listed:
-    """An entity or a relation: its name, its labels (the one to show first) and its edges."""
+    """An entity or a relation with its labels (the one to show first) and examples."""
 
     name: str
     labels: list[Label]
-    edges: int  # of all splits; of an entity in either direction
+    edges: int  # number in all splits; for an entity, in either direction
     examples: list[tuple[str, str, str]]  # head, relation, tail by name
 
 
 def list_entities(
-    graph: KnowledgeGraph, search: str = "", limit: int | None = None, num_examples: int = 2
+    graph: KnowledgeGraph, search: str = "", limit: int | None = None
 ) -> tuple[list[Listed], int]:
     """Return the entities with `search` in a name or label, most edges first, and their number."""
-    degrees = graph.adjacency("all").degrees()
-    found = _matches(graph, search, graph.entities, graph.entity_labels, graph.entity_all_labels)
-    ids = _most_first(found, degrees)
+    adjacency = graph.adjacency("all")
 
     def examples(entity: int) -> list[tuple[str, str, str]]:
-        adjacency, name = graph.adjacency("all"), graph.entities[entity]
-        pairs = range(*adjacency.head_offsets[entity : entity + 2].tolist())[:num_examples]
         edges = []
-        for pair in pairs:
+        for pair in range(*adjacency.head_offsets[entity : entity + 2].tolist())[:NUM_EXAMPLES]:
             relation, is_inverse = divmod(int(adjacency.relations[pair]), 2)
-            other = graph.entities[int(adjacency.tails[adjacency.tail_offsets[pair]])]
-            head, tail = (other, name) if is_inverse else (name, other)
+            ends = (entity, int(adjacency.tails[adjacency.tail_offsets[pair]]))
+            head, tail = (graph.entities[i] for i in (ends[::-1] if is_inverse else ends))
             edges.append((head, graph.relations[relation], tail))
         return edges
 
-    listed = _listed(ids[:limit], graph.entities, graph.labels_of_entity, degrees, examples)
-    return listed, len(ids)
+    ids = graph.entities.search(search, graph.prefixes)
+    return _listed(ids, limit, graph.entities, adjacency.degrees(), examples), len(ids)
 
 
 def list_relations(
-    graph: KnowledgeGraph, search: str = "", limit: int | None = None, num_examples: int = 2
+    graph: KnowledgeGraph, search: str = "", limit: int | None = None
 ) -> tuple[list[Listed], int]:
     """Return the relations with `search` in a name or label, most edges first, and their number."""
     triples = np.concatenate([graph.splits[split] for split in SPLITS])
     order = np.argsort(triples[:, 1], kind="stable")
     starts = np.searchsorted(triples[order, 1], np.arange(len(graph.relations) + 1))
-    counts = np.diff(starts)
-    tables = graph.relations, graph.relation_labels, graph.relation_all_labels
-    ids = _most_first(_matches(graph, search, *tables), counts)
 
     def examples(relation: int) -> list[tuple[str, str, str]]:
         name = graph.relations[relation]
-        rows = order[starts[relation] : starts[relation + 1]][:num_examples]
+        rows = order[starts[relation] : starts[relation + 1]][:NUM_EXAMPLES]
         return [(graph.entities[h], name, graph.entities[t]) for h, _, t in triples[rows].tolist()]
 
-    listed = _listed(ids[:limit], graph.relations, graph.labels_of_relation, counts, examples)
-    return listed, len(ids)
-
-
-def _matches(
-    graph: KnowledgeGraph,
-    search: str,
-    names: Names,
-    labels: Names | None,
-    all_labels: AllLabels | None,
-) -> NDArray[np.int64]:
-    """Return the ids whose name or a label has a text in it, in any case; `schema:a` is an IRI."""
-    asked, long = search.casefold(), expand(search, graph.prefixes)
-    found = {i for i, name in enumerate(names) if asked in name.casefold() or name == long}
-    found |= {i for i, label in enumerate(labels or ()) if asked in label.casefold()}
-    if all_labels is not None:
-        texts = zip(all_labels.owners.tolist(), all_labels.texts, strict=True)
-        found |= {owner for owner, text in texts if asked in text.casefold()}
-    return np.array(sorted(found), dtype=np.int64)
-
-
-def _most_first(ids: NDArray[np.int64], counts: NDArray[np.int64]) -> list[int]:
-    ordered: list[int] = ids[np.argsort(-counts[ids], kind="stable")].tolist()
-    return ordered
+    ids = graph.relations.search(search, graph.prefixes)
+    return _listed(ids, limit, graph.relations, np.diff(starts), examples), len(ids)
 
 
 def _listed(
-    ids: Iterable[int],
-    names: Names,
-    labels_of: Callable[[int], list[Label]],
+    ids: list[int],
+    limit: int | None,
+    names: Vocabulary,
     counts: NDArray[np.int64],
     examples: Callable[[int], list[tuple[str, str, str]]],
 ) -> list[Listed]:
-    return [Listed(names[i], labels_of(i), int(counts[i]), examples(i)) for i in ids]
+    """List names, most edges first, up to a limit."""
+    found = np.array(ids, dtype=np.int64)
+    most_first = found[np.argsort(-counts[found], kind="stable")][:limit].tolist()
+    return [Listed(names[i], names.labels_of(i), int(counts[i]), examples(i)) for i in most_first]

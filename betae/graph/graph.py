@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from betae.checks import check_choice
-from betae.errors import AmbiguousName, StoreError, UnknownEntity, UnknownRelation
-from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split
-from betae.graph.integrity import find_fault
-from betae.graph.labels import AllLabels, Label, label_names, labels_of
-from betae.graph.names import Names, closest, expand, local_name, shorten
+from betae.errors import (
+    AmbiguousName,
+    InvalidArgument,
+    StoreError,
+    UnknownEntity,
+    UnknownRelation,
+)
+from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split, are_below
+from betae.graph.names import NO_PREFIXES, Label, Prefixes, Vocabulary, shorten
+from betae.remote import address_of, local_folder
 from betae.storage import (
     check_parts,
     read_arrays,
@@ -35,71 +40,63 @@ if TYPE_CHECKING:
     import networkx
     import polars as pl
 
-FORMAT_VERSION = 2  # 1 had one label for each entity and no prefixes
+    from betae.exact.select import Selection
+    from betae.graph.triples import Triples, TripleSource
+    from betae.queries.ast import Query
+    from betae.querysets.query_set import QuerySet
+
 INVERSE = "~"
-NUM_CLOSEST = 3  # names that an unknown one is answered with
 ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 
 
 class KnowledgeGraph:
-    """Entities, relations and edges; make one with `from_triples` or `open`.
+    """Entities, relations and edges; make one with `betae.read`, or open a stored one.
 
     `splits` holds the edges (n, 3) of train, valid and test as (head, relation, tail) with the
     relation in its written direction, i, sorted. `adjacency(edges)` holds those of train,
     train+valid or all in both directions, with the relations 2i and 2i + 1. `prefixes` are those of
-    the RDF files it was read from: prefix -> what its IRIs begin with.
+    the RDF files it was read from: prefix -> beginning of IRIs.
     """
 
     def __init__(
         self,
-        entities: Names,
-        relations: Names,
+        entities: Vocabulary,
+        relations: Vocabulary,
         splits: dict[Split, Ids],
-        adjacencies: dict[Edges, Adjacency],
-        entity_labels: Names | None = None,
-        relation_labels: Names | None = None,
+        adjacencies: dict[Edges, Adjacency] | None = None,
         fingerprint: str | None = None,
         ancestors: Sequence[str] = (),
-        entity_all_labels: AllLabels | None = None,
-        relation_all_labels: AllLabels | None = None,
-        prefixes: Mapping[str, str] = MappingProxyType({}),
+        prefixes: Prefixes = NO_PREFIXES,
     ):
         self.entities, self.relations = entities, relations
-        self.entity_labels, self.relation_labels = entity_labels, relation_labels  # one each
-        self.entity_all_labels, self.relation_all_labels = entity_all_labels, relation_all_labels
-        self.prefixes: Mapping[str, str] = dict(prefixes)
-        self.splits, self._adjacencies = splits, adjacencies
+        self.prefixes: Prefixes = dict(prefixes)
+        self.splits = splits
+        self._adjacencies = self._sorted_edges() if adjacencies is None else adjacencies
         self._fingerprint = fingerprint
         self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
 
-    @classmethod
-    def from_triples(cls, triples: Any) -> KnowledgeGraph:
-        """Build the graph in memory, of what `read_triples` returned or of what it reads.
+    def _sorted_edges(self) -> dict[Edges, Adjacency]:
+        adjacencies: dict[Edges, Adjacency] = {}
+        for edges, splits in EDGES.items():
+            if edges != "train" and not len(self.splits[splits[-1]]):
+                continue  # equal to the choice before: `adjacency` falls back to that
+            triples = np.concatenate([self.splits[split] for split in splits])
+            sizes = len(self.entities), len(self.relations)
+            adjacencies[edges] = Adjacency.from_triples(triples, *sizes)
+        return adjacencies
 
-        That is a list of (head, relation, tail), a polars or pandas frame whose columns say which
-        is which, a NumPy array (n, 3), an rdflib graph, or a file.
-        """
+    @classmethod
+    def from_triples(cls, triples: Triples | TripleSource) -> KnowledgeGraph:
+        """Build the graph in memory from `Triples`, or from a source for `read_triples`."""
         from betae.graph.triples import Triples, read_triples
 
         if not isinstance(triples, Triples):
             triples = read_triples(triples)
-        num_entities, num_relations = len(triples.entities), len(triples.relations)
-        adjacencies: dict[Edges, Adjacency] = {}
-        for edges, splits in EDGES.items():
-            if edges != "train" and not len(triples.splits[splits[-1]]):
-                continue  # no more edges than the choice before: `adjacency` falls back to that
-            chosen = np.concatenate([triples.splits[split] for split in splits])
-            adjacencies[edges] = Adjacency.from_triples(chosen, num_entities, num_relations)
         return cls(
-            Names.from_strings(triples.entities),
-            Names.from_strings(triples.relations),
+            Vocabulary.of(triples.entities, triples.labels),
+            Vocabulary.of(triples.relations, triples.labels),
             triples.splits,
-            adjacencies,
-            label_names(triples.entities, triples.labels),
-            label_names(triples.relations, triples.labels),
-            entity_all_labels=AllLabels.of(triples.entities, triples.all_labels),
-            relation_all_labels=AllLabels.of(triples.relations, triples.all_labels),
             prefixes=triples.prefixes,
         )
 
@@ -116,7 +113,7 @@ class KnowledgeGraph:
         return 2 * len(self.relations)
 
     def adjacency(self, edges: Edges = "train") -> Adjacency:
-        """Return the edges of train, train+valid or all, with their inverses."""
+        """Return the edges of train, train+valid or all, with inverses."""
         check_choice("edges", edges, EDGES)
         choices = list(EDGES)
         for candidate in reversed(choices[: choices.index(edges) + 1]):
@@ -127,6 +124,51 @@ class KnowledgeGraph:
     def __repr__(self) -> str:
         return in_words(self._counts())
 
+    # ---- questions ------------------------------------------------------------------------
+    #
+    # The front door: these call modules that build on this one, so they import them when called.
+
+    def select(
+        self,
+        question: str | Query | tuple[Any, ...],
+        edges: Edges = "all",
+        limit: int | None = None,
+    ) -> Selection:
+        """Find all exact answers of a question of any shape, as rows of names and labels.
+
+        Args:
+            question: logic text, a SPARQL SELECT, a tree, or a release's tuples. It may have
+                several answer variables, cycles, and paths of any length.
+            edges: the edges that count.
+            limit: the most rows to return; SPARQL's LIMIT counts too.
+        """
+        from betae.exact.select import select
+
+        return select(self, question, edges, limit)
+
+    def answers(self, query: str | Query, edges: Edges = "all") -> Ids:
+        """Return the ids of the exact answers of a tree, ascending, by compiled loops."""
+        from betae.exact.answers import answers
+
+        return answers(self, query, edges)
+
+    def sample(
+        self, *structures: str, split: str = "train", count: int = 1000, seed: int = 0
+    ) -> QuerySet:
+        """Sample queries with easy and hard answers; `sample_queries` has more options.
+
+        Args:
+            structures: the paper's names ("1p", "2in"), each with its own count if wanted
+                ("1p:20"), or logic text with placeholders. By default, the paper's: those it
+                trains on for train, all 14 otherwise.
+            split: "train", "valid" or "test": where hard answers come from.
+            count: queries per structure.
+            seed: of the random stream.
+        """
+        from betae.querysets.sample import parse_counts, sample_queries
+
+        return sample_queries(self, parse_counts(structures, split, count), split, seed=seed)
+
     # ---- names ----------------------------------------------------------------------------
 
     def entity_id(self, name: str) -> int:
@@ -134,61 +176,31 @@ class KnowledgeGraph:
 
         An IRI may be shortened by the graph's prefixes: `schema:Person`.
         """
-        found = self._find(name, self.entities, self.entity_labels, self.entity_all_labels)
+        found = self.entities.find(name, self.prefixes)
         if len(found) > 1:
-            raise AmbiguousName(name, [self.entities[entity] for entity in found])
+            raise AmbiguousName(name, [self.entities[i] for i in found], "entities")
         if not found:
-            labels = self.entity_labels, self.entity_all_labels
-            raise UnknownEntity(name, self._closest(name, self.entities, *labels))
+            raise UnknownEntity(name, self.entities.closest(name, self.prefixes))
         return found[0]
 
     def relation_id(self, name: str) -> int:
         """Return the id of a directed relation; `~name` is the inverse of `name`."""
-        for offset, bare in ((0, name), (1, name.removeprefix(INVERSE))):
-            found = self._find(bare, self.relations, self.relation_labels, self.relation_all_labels)
+        bare = name.removeprefix(INVERSE)
+        for offset, written in ((0, name), (1, bare)):
+            found = self.relations.find(written, self.prefixes)
             if len(found) > 1:
-                raise AmbiguousName(bare, [self.relations[relation] for relation in found])
+                raise AmbiguousName(written, [self.relations[i] for i in found], "relations")
             if found:
                 return 2 * found[0] + offset
-        labels = self.relation_labels, self.relation_all_labels
-        offered = self._closest(name.removeprefix(INVERSE), self.relations, *labels)
-        raise UnknownRelation(name, offered)
+        raise UnknownRelation(name, self.relations.closest(bare, self.prefixes))
 
     def entity_label(self, entity: int) -> str:
-        """Return what to show a person: the label of the entity, else its name, by a prefix."""
-        return shorten((self.entity_labels or self.entities)[entity], self.prefixes)
+        """Return the label of an entity, or its name, shortened by a prefix."""
+        return shorten(self.entities.label(entity), self.prefixes)
 
-    def relation_name(self, relation: int) -> str:
-        """Return the name of a directed relation, `~name` for an inverse."""
-        return (INVERSE if relation % 2 else "") + self.relations[relation // 2]
-
-    def labels_of_entity(self, entity: int) -> list[Label]:
-        """Return every label of an entity, the one to show first; none if it has only a name."""
-        return labels_of(entity, self.entities, self.entity_labels, self.entity_all_labels)
-
-    def labels_of_relation(self, relation: int) -> list[Label]:
-        """Return every label of relation i (of 2i and 2i + 1), the one to show first."""
-        return labels_of(relation, self.relations, self.relation_labels, self.relation_all_labels)
-
-    def _find(
-        self, name: str, names: Names, labels: Names | None, all_labels: AllLabels | None
-    ) -> list[int]:
-        found = names.find(name)
-        if not found and labels is not None:
-            found = labels.find(name)
-        if not found and all_labels is not None:
-            found = all_labels.find(name)
-        return found or names.find(expand(name, self.prefixes))
-
-    def _closest(
-        self, name: str, names: Names, labels: Names | None, all_labels: AllLabels | None
-    ) -> list[str]:
-        """Return what looks most like `name`: labels as they are, and names by their last part."""
-        offered = [*names, *(labels or ()), *(all_labels.texts if all_labels else ())]
-        texts = [local_name(each) for each in offered]
-        found = closest(local_name(expand(name, self.prefixes)), texts, 3 * NUM_CLOSEST)
-        distinct = dict.fromkeys(shorten(offered[i], self.prefixes) for i in found)
-        return list(distinct)[:NUM_CLOSEST]
+    def labels_by_name(self) -> dict[str, list[Label]]:
+        """Return the labels of every entity and relation that has any, the one to show first."""
+        return self.entities.labels_by_name() | self.relations.labels_by_name()
 
     # ---- disk -----------------------------------------------------------------------------
 
@@ -202,111 +214,99 @@ class KnowledgeGraph:
                 "prefixes": dict(self.prefixes),
             }
             write_arrays(partial, self._arrays())
-            write_manifest(partial, "graph", FORMAT_VERSION, facts)
+            write_manifest(partial, "graph", facts)
 
     @classmethod
     def open(cls, folder: Path | str, verify: bool | None = None) -> KnowledgeGraph:
         """Memory-map a graph.
 
         Sizes, offsets and ids are always checked. `verify=True` compares every checksum,
-        `verify=False` none; by default all of a graph up to 64 MiB, and those of the parts of a
-        larger one that were modified since it was written.
+        `verify=False` none; by default, all of a graph up to 64 MiB, and of a larger one those of
+        files that were modified after it was written.
         """
         folder = Path(folder)
-        manifest = read_manifest(folder, "graph", FORMAT_VERSION)
+        manifest = read_manifest(folder, "graph")
         check_parts(folder, manifest, verify)
         arrays = read_arrays(folder, manifest)
 
-        def names(prefix: str) -> Names:
-            if (table := Names.from_arrays(arrays, prefix)) is None:
-                raise KeyError(f"{prefix}.text")
-            return table
-
         try:
             graph = cls(
-                names("entities"),
-                names("relations"),
+                Vocabulary.from_arrays(arrays, "entity"),
+                Vocabulary.from_arrays(arrays, "relation"),
                 {split: arrays[split] for split in SPLITS},
                 {
-                    edges: Adjacency(
-                        **{part: arrays[f"{edges}.{part}"] for part in ADJACENCY_PARTS}
-                    )
+                    edges: Adjacency(*(arrays[f"{edges}.{part}"] for part in ADJACENCY_PARTS))
                     for edges in EDGES
                     if f"{edges}.tails" in arrays
                 },
-                Names.from_arrays(arrays, "entity_labels"),
-                Names.from_arrays(arrays, "relation_labels"),
                 manifest["fingerprint"],
                 manifest.get("ancestors", ()),
-                AllLabels.from_arrays(arrays, "entity"),
-                AllLabels.from_arrays(arrays, "relation"),
                 manifest.get("prefixes", {}),
             )
         except KeyError as error:
             raise StoreError(f"{folder} is damaged: its manifest lacks {error}.") from error
-        if fault := find_fault(arrays):
+        if fault := graph._fault(arrays):
             raise StoreError(f"{folder} is damaged: {fault}. Make the graph again.")
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
         graph.folder = folder.resolve()
         return graph
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the place of its folder, for processes that open it there."""
-        from betae.graph.shared import place_of, reopen
+    def _fault(self, arrays: Mapping[str, NDArray[Any]]) -> str | None:
+        """Describe the first fault in the arrays: a right checksum does not prove sound content."""
+        for name, array in arrays.items():
+            has_shape = array.shape[1:] == (3,) if name in SPLITS else array.ndim == 1
+            kind = np.int64 if name.endswith("offsets") else np.int32
+            if array.dtype != (np.uint8 if name.endswith(".text") else kind) or not has_shape:
+                return f"{name} is not an array of that kind: {array.dtype}, shape {array.shape}"
+        if fault := self.entities.fault("entity") or self.relations.fault("relation"):
+            return fault
+        for split, triples in self.splits.items():
+            for column, names in enumerate((self.entities, self.relations, self.entities)):
+                if not are_below(triples[:, column], len(names)):
+                    return f"{split} has an id that is not from 0 to {len(names) - 1}"
+        for edges, adjacency in self._adjacencies.items():
+            if fault := adjacency.fault(edges, self.num_entities, self.num_relations):
+                return fault
+        return None
 
-        return reopen, (place_of(self), self.fingerprint)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the address of its folder, for processes that open it there."""
+        if self.folder is None:
+            raise InvalidArgument(
+                "The graph is in memory only, where no other process can open it: save it, and use "
+                "KnowledgeGraph.open."
+            )
+        return _reopen, (address_of(self.folder), self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
         """A hash of names and edges: equal for equal graphs, whatever order they were read in."""
         if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for names in (self.entities, self.relations):
-                digest.update(names.text.data)
-                digest.update(names.offsets.data)
-            for split in SPLITS:
-                digest.update(np.ascontiguousarray(self.splits[split]).data)
-                digest.update(b"/")
-            self._fingerprint = digest.hexdigest()
+            self._fingerprint = fingerprint_of(self._arrays())
         return self._fingerprint
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return every part of the store by its file name."""
-        tables = {
-            "entities": self.entities,
-            "relations": self.relations,
-            "entity_labels": self.entity_labels,
-            "relation_labels": self.relation_labels,
-        }
-        arrays: dict[str, NDArray[Any]] = {}
-        for prefix, names in tables.items():
-            if names is not None:
-                arrays |= names.arrays(prefix)
-        if self.entity_all_labels is not None:
-            arrays |= self.entity_all_labels.arrays("entity")
-        if self.relation_all_labels is not None:
-            arrays |= self.relation_all_labels.arrays("relation")
+        arrays = self.entities.arrays("entity") | self.relations.arrays("relation")
         for edges, adjacency in self._adjacencies.items():
             arrays |= {f"{edges}.{part}": getattr(adjacency, part) for part in ADJACENCY_PARTS}
-        for split, triples in self.splits.items():
-            arrays[split] = triples
-        return arrays
+        return arrays | {split: self.splits[split] for split in SPLITS}
 
-    # ---- changed, and in other forms ------------------------------------------------------
+    # ---- changes and other forms ----------------------------------------------------------
 
-    def extended(self, triples: Any) -> KnowledgeGraph:
-        """Return the graph with more training edges, given as `from_triples` takes them.
+    def extended(self, triples: Triples | TripleSource) -> KnowledgeGraph:
+        """Return the graph with more training edges.
 
         Ids stay, new names come after them. Blank nodes of RDF are new nodes each time.
         """
-        from betae.graph.append import append_triples
+        from betae.graph.change import append_triples
 
         return append_triples(self, triples)
 
-    def without(self, triples: Any) -> KnowledgeGraph:
-        """Return the graph without these edges, in whichever split they are; ids stay."""
-        from betae.graph.remove import remove_triples
+    def without(self, triples: Triples | TripleSource) -> KnowledgeGraph:
+        """Return the graph without these edges, whichever split they are in; ids stay."""
+        from betae.graph.change import remove_triples
 
         return remove_triples(self, triples)[0]
 
@@ -316,23 +316,39 @@ class KnowledgeGraph:
         """Write the edges of some splits by name to a file, `-` for standard output.
 
         The file's ending gives the format (.tsv, .csv, .parquet, .nt, .ttl), unless `format` does;
-        `.gz` may follow. RDF has the labels too.
+        `.gz` may follow. RDF includes the labels.
         """
-        from betae.graph.convert import export_graph
+        from betae.graph.triples import write_triples
 
-        export_graph(self, Path(path), splits, format)
+        suffix = None if format is None else f".{format.lower().lstrip('.')}"
+        if str(path) == "-" and suffix is None:
+            suffix = ".tsv"
+        labels = self.labels_by_name()
+        write_triples(self.to_polars(splits), Path(path), labels, self.prefixes, suffix)
 
     def to_polars(self, splits: Sequence[Split] = SPLITS) -> pl.DataFrame:
         """Return the edges of some splits by name: a frame of head, relation and tail."""
-        from betae.graph.convert import to_polars
+        import polars as pl
 
-        return to_polars(self, splits)
+        heads, relations, tails = np.concatenate([self.splits[split] for split in splits]).T
+        entity, relation = pl.Series([*self.entities]), pl.Series([*self.relations])
+        return pl.DataFrame(
+            {"head": entity[heads], "relation": relation[relations], "tail": entity[tails]}
+        )
 
     def to_networkx(self, splits: Sequence[Split] = SPLITS) -> networkx.MultiDiGraph:
         """Return a networkx graph: nodes by name with their `label`, relations as edge keys."""
-        from betae.graph.convert import to_networkx
-
-        return to_networkx(self, splits)
+        try:
+            import networkx
+        except ImportError:
+            raise InvalidArgument("networkx is not installed: pip install networkx") from None
+        result = networkx.MultiDiGraph()
+        for entity, name in enumerate(self.entities):
+            result.add_node(name, label=self.entity_label(entity))
+        result.add_edges_from(
+            (head, tail, relation) for head, relation, tail in self.to_polars(splits).iter_rows()
+        )
+        return result
 
     def _counts(self) -> dict[str, Any]:
         return {
@@ -342,8 +358,32 @@ class KnowledgeGraph:
         }
 
 
+def fingerprint_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Compute `KnowledgeGraph.fingerprint` from the parts of its store."""
+    digest = hashlib.sha256()
+    for kind in ("entities", "relations"):
+        digest.update(arrays[f"{kind}.text"].data)
+        digest.update(arrays[f"{kind}.offsets"].data)
+    for split in SPLITS:
+        digest.update(np.ascontiguousarray(arrays[split]).data)
+        digest.update(b"/")
+    return digest.hexdigest()
+
+
 def in_words(counts: Mapping[str, Any]) -> str:
-    """Say how large a graph is, by the counts in its manifest."""
+    """Describe the size of a graph by the counts in its manifest."""
     edges = " + ".join(f"{counts['edges'][split]:,} {split}" for split in SPLITS)
     names = f"{counts['entities']:,} entities, {counts['relations']:,} relations"
     return f"KnowledgeGraph({names}, {edges} edges)"
+
+
+@lru_cache(maxsize=2)
+def _reopen(address: str, fingerprint: str) -> KnowledgeGraph:
+    """Open a graph that was pickled in another process; raise if it is not the same one."""
+    graph = KnowledgeGraph.open(local_folder(address))
+    if graph.fingerprint != fingerprint:
+        raise StoreError(
+            f"{address} holds another graph here: its fingerprint is {graph.fingerprint[:12]}…, "
+            f"not {fingerprint[:12]}…"
+        )
+    return graph

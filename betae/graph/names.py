@@ -1,25 +1,35 @@
-"""Names: a read-only table of strings that opens by memory-mapping; IRIs, short and long."""
+"""Names and labels of entities and relations, memory-mapped; IRIs, short and long."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from betae.graph.edges import Ids, are_below, are_offsets
+
+Arrays = Mapping[str, NDArray[Any]]
+Prefixes = Mapping[str, str]  # prefix -> beginning of IRIs
+NO_PREFIXES: Prefixes = MappingProxyType({})
 PARTS = ("text", "offsets", "order")
+NUM_CLOSEST = 3  # suggestions for an unknown name
+TEXT_BATCH = 2**22  # bytes decoded at a time
 
 
 class Names(Sequence[str]):
-    """Strings by id, and ids by string, without a dictionary to build.
+    """Strings by id, and ids by string, without building a dictionary.
 
     Three flat arrays: the UTF-8 `text` of all strings in a row, the `offsets` (n + 1) where each
-    begins, and the `order` (n) of the ids sorted by string, in which a string is found by binary
-    search. A string may stand for several ids (labels do).
+    begins, and the `order` (n) of the ids sorted by string, for binary search. Several ids may
+    have the same string (labels do).
     """
 
     def __init__(
@@ -30,7 +40,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def from_strings(cls, strings: Sequence[str]) -> Names:
-        """Make the table; string i gets id i."""
+        """Build the table; string i gets id i."""
         encoded = [string.encode() for string in strings]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
@@ -52,8 +62,8 @@ class Names(Sequence[str]):
         return self.text[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
     def find(self, string: str) -> list[int]:
-        """Return the ids of `string`, ascending; none if it is not in the table."""
-        key = string.encode(errors="surrogatepass")  # half a character is in no table
+        """Return the ids of `string`, ascending."""
+        key = string.encode(errors="surrogatepass")  # half a surrogate pair is in no table
 
         def at(rank: int) -> bytes:
             return self._bytes(int(self.order[rank]))
@@ -63,45 +73,233 @@ class Names(Sequence[str]):
             last += 1
         return sorted(self.order[first:last].tolist())
 
-    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+    def arrays(self, table: str) -> dict[str, NDArray[Any]]:
         """Return the parts of a store by name."""
-        return {f"{prefix}.{part}": getattr(self, part) for part in PARTS}
+        return {f"{table}.{part}": getattr(self, part) for part in PARTS}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Names | None:
-        """Find the parts among those of a store; None if the table is not there."""
-        if f"{prefix}.text" not in arrays:
-            return None
-        return cls(*(arrays[f"{prefix}.{part}"] for part in PARTS))
+    def from_arrays(cls, arrays: Arrays, table: str) -> Names:
+        """Take the table from the parts of a store; raise KeyError if one is missing."""
+        return cls(*(arrays[f"{table}.{part}"] for part in PARTS))
 
-    def closest(self, string: str, limit: int = 3) -> list[str]:
-        """Return up to `limit` distinct strings that look most like `string`."""
-        strings = list(dict.fromkeys(self))
-        return [strings[place] for place in closest(string, strings, limit)]
+    def fault(self, table: str, size: int) -> str | None:
+        """Describe the first fault in the arrays of a table of `size` strings."""
+        if len(self.order) != size or not are_below(self.order, size):
+            return f"{table}.order is not an order of {size} names"
+        if not are_offsets(self.offsets, size, len(self.text)):
+            return f"{table}.offsets are out of order"
+        starts = self.offsets[self.offsets < len(self.text)]
+        is_inside_a_character = self.text[starts] & 0xC0 == 0x80
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            for first in range(0, len(self.text), TEXT_BATCH):
+                decoder.decode(self.text[first : first + TEXT_BATCH].tobytes())
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            is_inside_a_character[:] = True
+        return f"{table}.text is not valid UTF-8" if is_inside_a_character.any() else None
 
 
-def closest(string: str, strings: Sequence[str], limit: int) -> list[int]:
-    """Return the places of the strings that look most like `string`, the most alike first."""
-    from rapidfuzz import fuzz, process, utils
+# ---- labels -------------------------------------------------------------------------------------
 
-    matches = process.extract(
-        string,
-        strings,
-        scorer=fuzz.WRatio,
-        processor=utils.default_process,
-        limit=limit,
-        score_cutoff=50,
-    )
-    return [place for _, _, place in matches]
+ALTERNATIVE = 2
+
+
+class Label(NamedTuple):
+    """A label in a language ("" if none is stated)."""
+
+    text: str
+    language: str = ""
+    rank: int = 0  # 0: a main label, 1: a name, 2: an alternative
+
+
+def in_order(labels: Iterable[Label]) -> list[Label]:
+    """Return distinct labels, the one to show first: alternatives last, plain before others.
+
+    A plain label is in English or in no stated language. The sort is stable.
+    """
+
+    def key(label: Label) -> tuple[bool, bool, int]:
+        is_plain = label.language.lower().split("-")[0] in ("", "en")
+        return label.rank == ALTERNATIVE, not is_plain, label.rank
+
+    distinct: dict[tuple[str, str], Label] = {}
+    for label in sorted(labels, key=key):
+        distinct.setdefault((label.text, label.language), label)
+    return list(distinct.values())
+
+
+# ---- vocabularies -------------------------------------------------------------------------------
+
+TABLES = {"entity": "entities", "relation": "relations"}  # names of the parts of a store
+NO_NAMES = Names.from_strings([])
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary(Sequence[str]):
+    """The entities or the relations of a graph: their names by id, and their labels.
+
+    `shown` has one label for every id, the name itself where there is no label. If an id has
+    several labels or one in a language, `texts` holds all of them: label i, in `languages[i]`,
+    belongs to the id `owners[i]`. Owners ascend; the first label of each is the one to show.
+    """
+
+    names: Names
+    shown: Names  # `names` itself if there are no labels
+    texts: Names = NO_NAMES
+    languages: Names = NO_NAMES
+    owners: Ids = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], labels: Mapping[str, Sequence[Label]] = MappingProxyType({})
+    ) -> Vocabulary:
+        """Build a vocabulary; name i gets id i. Labels are lists, the one to show first."""
+        table = Names.from_strings(names)
+        rows = [(i, label) for i, name in enumerate(names) for label in labels.get(name, ())]
+        if not rows:
+            return cls(table, table)
+        shown = list(names)
+        for i, label in reversed(rows):
+            shown[i] = label.text
+        if len({i for i, _ in rows}) == len(rows) and not any(each.language for _, each in rows):
+            rows = []  # `shown` has them all
+        return cls(
+            table,
+            Names.from_strings(shown),
+            Names.from_strings([label.text for _, label in rows]),
+            Names.from_strings([label.language for _, label in rows]),
+            np.array([i for i, _ in rows], dtype=np.int32),
+        )
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any id has a label."""
+        return self.shown is not self.names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # slices are not needed
+        return self.names[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def label(self, index: int) -> str:
+        """Return the label to show for an id, or its name."""
+        return self.shown[index]
+
+    def labels_of(self, index: int) -> list[Label]:
+        """Return every label of an id, the one to show first; [] if it has only a name."""
+        first, last = np.searchsorted(self.owners, [index, index + 1]).tolist()
+        if first == last:
+            shown = self.shown[index]
+            return [] if shown == self.names[index] else [Label(shown)]
+        return [
+            Label(self.texts[i], self.languages[i], 0 if i == first else ALTERNATIVE)
+            for i in range(first, last)
+        ]
+
+    def labels_by_name(self) -> dict[str, list[Label]]:
+        """Return the labels of every name that has any."""
+        if not self.has_labels:
+            return {}
+        found = {name: self.labels_of(index) for index, name in enumerate(self.names)}
+        return {name: labels for name, labels in found.items() if labels}
+
+    def find(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
+        """Return the ids with this name; else those with this label; else the shortened IRI's."""
+        return (
+            self.names.find(text)
+            or self.shown.find(text)
+            or sorted({*self.owners[self.texts.find(text)].tolist()})
+            or self.names.find(expand(text, prefixes))
+        )
+
+    def closest(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[str]:
+        """Return the most similar labels and names; IRIs are compared by their last part."""
+        from rapidfuzz import fuzz, process, utils
+
+        offered = list(self.names)
+        if self.has_labels:
+            offered += [*self.shown, *self.texts]
+        matches = process.extract(
+            local_name(expand(text, prefixes)),
+            [local_name(each) for each in offered],
+            scorer=fuzz.WRatio,
+            processor=utils.default_process,
+            limit=3 * NUM_CLOSEST,
+            score_cutoff=50,
+        )
+        distinct = dict.fromkeys(shorten(offered[index], prefixes) for _, _, index in matches)
+        return list(distinct)[:NUM_CLOSEST]
+
+    def search(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
+        """Return the ids whose name or a label contains a text, ignoring case, ascending."""
+        wanted, iri = text.casefold(), expand(text, prefixes)
+        found = {i for i, name in enumerate(self.names) if wanted in name.casefold() or name == iri}
+        if self.has_labels:
+            found |= {i for i, each in enumerate(self.shown) if wanted in each.casefold()}
+            rows = zip(self.owners.tolist(), self.texts, strict=True)
+            found |= {owner for owner, each in rows if wanted in each.casefold()}
+        return sorted(found)
+
+    def take(self, ids: NDArray[Any]) -> Vocabulary:
+        """Return the vocabulary of some ids, with only the label to show of each."""
+        chosen = ids.tolist()
+        names = [self.names[index] for index in chosen]
+        shown = [[Label(self.shown[index])] for index in chosen] if self.has_labels else ()
+        return Vocabulary.of(names, dict(zip(names, shown, strict=False)))
+
+    def arrays(self, kind: str) -> dict[str, NDArray[Any]]:
+        """Return the parts of a store by name; `kind` is entity or relation."""
+        arrays = self.names.arrays(TABLES[kind])
+        if self.has_labels:
+            arrays |= self.shown.arrays(f"{kind}_labels")
+        if len(self.owners):
+            arrays |= self.texts.arrays(f"{kind}_all_labels")
+            arrays |= self.languages.arrays(f"{kind}_languages")
+            arrays[f"{kind}_all_labels.owners"] = self.owners
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, kind: str) -> Vocabulary:
+        """Take a vocabulary from the parts of a store; raise KeyError if one is missing."""
+        names = Names.from_arrays(arrays, TABLES[kind])
+        if not any(name.startswith(f"{kind}_") for name in arrays):
+            return cls(names, names)
+        shown = Names.from_arrays(arrays, f"{kind}_labels")
+        if f"{kind}_all_labels.owners" not in arrays:
+            return cls(names, shown)
+        return cls(
+            names,
+            shown,
+            Names.from_arrays(arrays, f"{kind}_all_labels"),
+            Names.from_arrays(arrays, f"{kind}_languages"),
+            arrays[f"{kind}_all_labels.owners"],
+        )
+
+    def fault(self, kind: str) -> str | None:
+        """Describe the first fault in the arrays."""
+        size, owners = len(self), self.owners
+        if not are_below(owners, size) or (owners[1:] < owners[:-1]).any():
+            return f"{kind}_all_labels.owners are not ids in order from 0 to {size - 1}"
+        return (
+            self.names.fault(TABLES[kind], size)
+            or (self.shown.fault(f"{kind}_labels", size) if self.has_labels else None)
+            or self.texts.fault(f"{kind}_all_labels", len(owners))
+            or self.languages.fault(f"{kind}_languages", len(owners))
+        )
 
 
 # ---- IRIs ---------------------------------------------------------------------------------------
 
-LOCAL_NAME = re.compile(r"\w(?:[\w.-]*[\w-])?")  # what may follow `schema:` without any escapes
+LOCAL_NAME = re.compile(r"\w(?:[\w.-]*[\w-])?")  # may follow `schema:` without any escapes
 
 
-def shorten(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return `schema:director` for an IRI that a prefix covers, any other name as it is."""
+def shorten(name: str, prefixes: Prefixes) -> str:
+    """Return `schema:director` for an IRI that a prefix covers, any other name unchanged."""
     fitting = [
         (len(iri), prefix)
         for prefix, iri in prefixes.items()
@@ -113,8 +311,8 @@ def shorten(name: str, prefixes: Mapping[str, str]) -> str:
     return f"{prefix}:{name[length:]}"
 
 
-def expand(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return the IRI that `schema:director` stands for, any other name as it is."""
+def expand(name: str, prefixes: Prefixes) -> str:
+    """Return the IRI that `schema:director` abbreviates, any other name unchanged."""
     prefix, colon, local = name.partition(":")
     if not colon or prefix not in prefixes or local.startswith("//"):
         return name
@@ -122,14 +320,14 @@ def expand(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def local_name(name: str) -> str:
-    """Return the last part of an IRI, which people read; any other name as it is."""
+    """Return the readable last part of an IRI, any other name unchanged."""
     if "://" not in name and not name.startswith("urn:"):
         return name
     return re.split(r"[/#:]", name.rstrip("/#"))[-1] or name
 
 
 def printable(text: str) -> str:
-    """Return text without anything that a terminal would obey: such characters as escapes."""
+    """Escape control characters and anything else that a terminal would interpret."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,44 +1,71 @@
 """Files of triples -> a stored graph, in bounded memory.
 
-An engine that spills to disk does what takes memory in proportion to the graph: names to ids,
-duplicates, order. What comes back is in order, and goes to the store piece by piece. The store is
-the same, to the bit, as the one that `KnowledgeGraph.from_triples(...).save(...)` writes.
+Files become Parquet files of strings, unless they are some already. DuckDB, which spills to disk,
+does the steps whose memory grows with the graph: names to ids, duplicates, order. Its results come
+back sorted and go to the store in batches. The store is the same, to the bit, as the one that
+`KnowledgeGraph.from_triples(...).save(...)` writes.
 """
 
 from __future__ import annotations
 
+import errno
+import glob
+import io
+import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from betae.graph.columns import COLUMNS, Columns
+from betae.checks import needing
+from betae.errors import InvalidArgument, TripleError
+from betae.graph.delimited import SEPARATORS
 from betae.graph.edges import EDGES, SPLITS, Edges, Packing, Split
-from betae.graph.engine import (
-    Engine,
-    EngineError,
-    parse_memory,
-    quoted,
-    table_of_parquet,
-    too_little,
+from betae.graph.graph import fingerprint_of
+from betae.graph.source import (
+    COLUMNS,
+    EMPTY,
+    STANDARD_INPUT,
+    Content,
+    Reading,
+    ReadReport,
+    Source,
+    TripleColumns,
+    explaining_gzip,
+    find_files,
+    local_source,
 )
-from betae.graph.graph import FORMAT_VERSION
-from betae.graph.pieces import fingerprint_of, write_adjacency, write_names, write_split
-from betae.graph.source import Reading
-from betae.graph.staging import ParquetFile, Staged, find_fault, stage, write_parquet
-from betae.graph.triples import FileOrFraction, ReadReport, num_held_out, sources_and_fractions
-from betae.storage import write_manifest, writing_folder
+from betae.graph.triples import (
+    FileOrFraction,
+    Notify,
+    TripleSource,
+    find_triples,
+    num_held_out,
+    read_file,
+    read_parquet,
+    scanning_parquet,
+    sources_and_fractions,
+)
+from betae.parallel import num_threads
+from betae.storage import ArrayWriter, read_arrays, write_manifest, writing_folder
 
-KEYS_AT_ONCE = 2**21
-NAMES_AT_ONCE = 2**18
-Say = Callable[[str], None]
+KEYS_PER_BATCH = 2**21
+NAMES_PER_BATCH = 2**18
+STAGED = (".parquet", *SEPARATORS)
+Columns = tuple[str, ...]
+# Parquet files of strings by split, columns of head, relation and tail, and all columns.
+Staged = dict[tuple[Split, Columns, Columns], list[Source]]
 
-# The table `edge` has the distinct triples, packed, each with the splits it is in: bits 1, 2, 4 of
-# `splits`. It counts as in the first of them.
+# The table `edge` has the distinct triples, packed. Bits 1, 2 and 4 of `splits` say which splits a
+# triple was read in; it belongs to the first of them.
 IN_SPLIT: dict[Split, str] = {
     "train": "splits & 1 = 1",
     "valid": "splits & 3 = 2",
@@ -59,73 +86,56 @@ def ingest(
     valid: FileOrFraction = 0.0,
     test: FileOrFraction = 0.0,
     seed: int = 0,
-    columns: Columns | None = None,
+    columns: TripleColumns | None = None,
     delimiter: str | None = None,
     comment: str | None = None,
-    format: str | None = None,  # as in other libraries
-    say: Say = lambda _: None,
+    format: str | None = None,
+    notify: Notify = lambda _: None,
 ) -> ReadReport:
-    """Make the folder of a graph from files of triples in bounded memory.
+    """Write a graph to the folder `out` from files of triples, in bounded memory.
 
     A source is a file (Parquet, TSV, CSV), a folder of such files, a pattern, or an address that
-    fsspec reads (`s3://bucket/triples/*.parquet`). What does not fit in `memory` goes to disk,
-    beside `out`, and is removed at the end. The other arguments are those of `read_triples`, and
-    the graph is the one that it leads to.
+    fsspec reads (`s3://bucket/triples/*.parquet`). What does not fit in `memory` goes to temporary
+    files beside `out`. The other arguments are those of `betae.read`, and the graph is the same.
     """
     everything, fractions = sources_and_fractions(sources, valid, test, seed)
-    reading, out = Reading(columns, delimiter, comment, format), Path(out)
-    parse_memory(memory)
-    with writing_folder(out, overwrite) as store:
-        try:
-            report, facts = _fill(store, memory, everything, reading, fractions, seed, say)
-        except MemoryError as error:
-            raise too_little(memory) from error
-        say("Computing checksums")
-        facts |= {"fingerprint": fingerprint_of(store), "ancestors": (), "prefixes": {}}
-        write_manifest(store, "graph", FORMAT_VERSION, facts)
+    reading, content = Reading(columns, delimiter, comment, format), Content()
+    report = content.report
+    with writing_folder(Path(out), overwrite) as store:
+        work = store / "work"
+        work.mkdir()
+        with Engine(work, memory) as engine:
+            staged = _stage_files(everything, content, reading, work, notify)
+            packing = _number_names(engine, staged, store, notify)
+            notify("Replacing names by ids, dropping duplicates")
+            _find_edges(engine, packing, report)
+            if any(fractions):
+                notify("Splitting at random")
+                _hold_out(engine, packing, fractions, seed, work)
+            edges = _write_splits(engine, packing, store, notify)
+            report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, notify)
+            names = {kind: engine.size(kind) for kind in ("entities", "relations")}
+        shutil.rmtree(work)
+        notify("Computing checksums")
+        arrays = read_arrays(store, {"parts": [path.name for path in store.iterdir()]})
+        facts = {"fingerprint": fingerprint_of(arrays), "ancestors": (), "prefixes": {}}
+        write_manifest(store, "graph", {**names, "edges": edges, **facts})
     return report
-
-
-def _fill(
-    store: Path,
-    memory: str,
-    everything: list[tuple[Split, Any]],
-    reading: Reading,
-    fractions: list[float],
-    seed: int,
-    say: Say,
-) -> tuple[ReadReport, dict[str, Any]]:
-    """Write all arrays of the graph; return what happened, and how large it is."""
-    work = store / "work"
-    work.mkdir()
-    with Engine(work, memory) as engine:
-        staged = stage(everything, reading, work, say)
-        report = staged.report
-        packing = _number(engine, staged, store, say)
-        _find_edges(engine, staged, packing, say)
-        if any(fractions):
-            say("Splitting at random")
-            _hold_out(engine, packing, fractions, seed, work)
-        edges = _write_splits(engine, packing, store, say)
-        report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, say)
-        names = {kind: engine.size(kind) for kind in ("entities", "relations")}
-    shutil.rmtree(work)
-    return report, {**names, "edges": edges}
 
 
 # ---- names to ids, duplicates -------------------------------------------------------------------
 
 
-def _number(engine: Engine, staged: Staged, store: Path, say: Say) -> Packing:
-    """Make the tables of names, whose row numbers are the ids, and write them to the store."""
-    tables = [
-        f"SELECT {_columns(files)}, {2**number} AS splits "
-        f"FROM {table_of_parquet([file.path for file in files])}"
-        for number, split in enumerate(SPLITS)
-        for files in _alike(staged.files[split])
-    ]
+def _number_names(engine: Engine, staged: Staged, store: Path, notify: Notify) -> Packing:
+    """Create the tables of names, whose row ids are the ids, and write them to the store."""
+    tables = []
+    for (split, columns, _), files in staged.items():
+        pairs = zip(columns, COLUMNS, strict=True)
+        names = ", ".join(f"{quoted(theirs)} AS {ours}" for theirs, ours in pairs)
+        table = table_of_parquet([file.local_path for file in files])
+        tables.append(f"SELECT {names}, {2 ** SPLITS.index(split)} AS splits FROM {table}")
     engine.run(f"CREATE VIEW triple AS {' UNION ALL '.join(tables)}")
-    say("Numbering entities and relations")
+    notify("Numbering entities and relations")
     try:
         engine.run(
             "CREATE TABLE entities AS SELECT name FROM "
@@ -135,34 +145,17 @@ def _number(engine: Engine, staged: Staged, store: Path, say: Say) -> Packing:
             "CREATE TABLE relations AS SELECT DISTINCT relation AS name FROM triple ORDER BY name"
         )
     except EngineError as error:
-        raise find_fault(staged) or error from error
+        raise _find_error(staged) or error from error
     for kind in ("entities", "relations"):
-        if engine.row(f"SELECT count(*) FROM {kind} WHERE name IS NULL OR name = ''")[0]:
-            raise find_fault(staged) or AssertionError("an empty name is in no file")
-        say(f"Writing the names of {kind}")
-        pieces = engine.pieces("name, strlen(name) AS length", kind, NAMES_AT_ONCE)
-        write_names(((piece["name"], piece["length"]) for piece in pieces), kind, store)
+        if engine.value(f"SELECT count(*) FROM {kind} WHERE name IS NULL OR name = ''"):
+            raise _find_error(staged) or AssertionError("an empty name is in no file")
+        notify(f"Writing the names of {kind}")
+        _write_names(engine, kind, store)
     return Packing.of(engine.size("entities"), engine.size("relations"))
 
 
-def _alike(files: list[ParquetFile]) -> Iterator[list[ParquetFile]]:
-    """Yield lists of files with the same columns."""
-
-    def columns(file: ParquetFile) -> tuple[tuple[str, ...], ...]:
-        return file.columns, file.all_columns
-
-    for _, alike in groupby(sorted(files, key=columns), key=columns):
-        yield list(alike)
-
-
-def _columns(files: list[ParquetFile]) -> str:
-    pairs = zip(files[0].columns, COLUMNS, strict=True)
-    return ", ".join(f"{quoted(theirs)} AS {ours}" for theirs, ours in pairs)
-
-
-def _find_edges(engine: Engine, staged: Staged, packing: Packing, say: Say) -> None:
-    """Make the table of distinct triples."""
-    say("Replacing names by ids, dropping duplicates")
+def _find_edges(engine: Engine, packing: Packing, report: ReadReport) -> None:
+    """Create the table of distinct triples."""
     key = _pack(packing, "head.rowid", "relation.rowid", "tail.rowid")
     engine.run(
         f"CREATE TABLE edge AS SELECT {key} AS key, bit_or(splits)::UTINYINT AS splits FROM triple "
@@ -170,9 +163,8 @@ def _find_edges(engine: Engine, staged: Staged, packing: Packing, say: Say) -> N
         "JOIN relations AS relation ON triple.relation = relation.name "
         "JOIN entities AS tail ON triple.tail = tail.name GROUP BY key"
     )
-    report = staged.report
-    report.read = report.duplicates = sum(staged.num_rows.values())
-    for splits, count in engine.rows("SELECT splits, count(*) FROM edge GROUP BY splits"):
+    report.duplicates = report.read
+    for splits, count in engine.run("SELECT splits, count(*) FROM edge GROUP BY splits"):
         report.duplicates -= splits.bit_count() * count
         report.repeated_across_splits += (splits.bit_count() - 1) * count
 
@@ -180,28 +172,26 @@ def _find_edges(engine: Engine, staged: Staged, packing: Packing, say: Say) -> N
 def _hold_out(
     engine: Engine, packing: Packing, fractions: list[float], seed: int, work: Path
 ) -> None:
-    """Move training edges to valid and test, the same that `split_triples` holds out."""
-    import polars as pl
-
+    """Move to valid and test the same training edges as `split_triples`."""
     engine.run(
         f"CREATE TABLE ordered AS SELECT key FROM edge WHERE {IN_SPLIT['train']} ORDER BY key"
     )
     num_edges = engine.size("ordered")
+    batches = [
+        slice(first, min(first + KEYS_PER_BATCH, num_edges))
+        for first in range(0, num_edges, KEYS_PER_BATCH)
+    ]
     shuffled = np.memmap(work / "shuffled", dtype=np.int64, mode="w+", shape=num_edges)
-    for first in range(0, num_edges, KEYS_AT_ONCE):
-        shuffled[first : first + KEYS_AT_ONCE] = np.arange(
-            first, min(first + KEYS_AT_ONCE, num_edges)
-        )
-    np.random.default_rng(seed).shuffle(np.asarray(shuffled))  # as its `permutation` does
-    files = []
-    for first in range(0, num_edges, KEYS_AT_ONCE):
-        piece = np.array(shuffled[first : first + KEYS_AT_ONCE])
-        files.append(work / f"shuffled-{first}.parquet")
-        frame = pl.DataFrame({"row": piece, "turn": np.arange(first, first + len(piece))})
-        write_parquet(frame, files[-1])
+    for batch in batches:
+        shuffled[batch] = np.arange(batch.start, batch.stop)
+    np.random.default_rng(seed).shuffle(np.asarray(shuffled))  # equal to its `permutation`
+    files = [work / f"shuffled-{batch.start}.parquet" for batch in batches]
+    for file, batch in zip(files, batches, strict=True):
+        turns = np.arange(batch.start, batch.stop)
+        _write_parquet(pl.DataFrame({"row": shuffled[batch], "turn": turns}), file)
     engine.run(
-        f"CREATE TABLE shuffled AS SELECT turn, key FROM {table_of_parquet(files)} AS place "
-        "JOIN ordered ON place.row = ordered.rowid"
+        f"CREATE TABLE shuffled AS SELECT turn, key FROM {table_of_parquet(files)} AS turns "
+        "JOIN ordered ON turns.row = ordered.rowid"
     )
     head, relation, tail = _unpack(packing)
     engine.run(  # the first edge in the shuffled order of every entity and relation stays
@@ -248,27 +238,31 @@ def _unpack(packing: Packing) -> tuple[str, str, str]:
 
 
 def _ordered_keys(engine: Engine, select: str) -> Iterator[NDArray[np.int64]]:
-    """Yield the keys that a query selects, ascending, piece by piece."""
+    """Yield the keys that a query selects, ascending, in batches."""
     engine.run(f"CREATE TABLE ordered AS SELECT key FROM ({select}) ORDER BY key")
-    for piece in engine.pieces("key", "ordered", KEYS_AT_ONCE):
-        yield piece["key"]
+    for batch in engine.batches("key", "ordered", KEYS_PER_BATCH):
+        yield batch["key"]
     engine.run("DROP TABLE ordered")
 
 
-def _write_splits(engine: Engine, packing: Packing, store: Path, say: Say) -> dict[Split, int]:
-    """Write the edges of each split in order, and return how many there are."""
+def _write_splits(
+    engine: Engine, packing: Packing, store: Path, notify: Notify
+) -> dict[Split, int]:
+    """Write the edges of each split, and return their counts."""
     lengths: dict[Split, int] = {}
     for split in SPLITS:
-        say(f"Sorting and writing the edges of {split}")
-        keys = _ordered_keys(engine, f"SELECT key FROM edge WHERE {IN_SPLIT[split]}")
-        lengths[split] = write_split(keys, packing, split, store)
+        notify(f"Sorting and writing the edges of {split}")
+        with ArrayWriter(store, split, np.int32, width=3) as triples:
+            for keys in _ordered_keys(engine, f"SELECT key FROM edge WHERE {IN_SPLIT[split]}"):
+                triples.write(np.stack(packing.unpack(keys), axis=1))
+        lengths[split] = triples.length
     return lengths
 
 
 def _write_adjacencies(
-    engine: Engine, packing: Packing, lengths: dict[Split, int], store: Path, say: Say
+    engine: Engine, packing: Packing, lengths: dict[Split, int], store: Path, notify: Notify
 ) -> int:
-    """Write the adjacency of each choice of edges; return how many names are not in train."""
+    """Write the adjacency of each choice of edges; return the number of names unseen in train."""
     num_entities, num_relations = engine.size("entities"), engine.size("relations")
     directed = Packing.of(num_entities, 2 * num_relations)
     head, relation, tail = _unpack(packing)
@@ -278,13 +272,273 @@ def _write_adjacencies(
     for edges, splits in EDGES.items():
         if edges != "train" and not lengths[splits[-1]]:
             continue
-        say(f"Sorting and writing the adjacency of {edges}")
+        notify(f"Sorting and writing the adjacency of {edges}")
         chosen = f"FROM edge WHERE {IN_EDGES[edges]}"
         keys = _ordered_keys(
             engine, f"SELECT {as_written} AS key {chosen} UNION ALL SELECT {inverse} {chosen}"
         )
-        num_heads = write_adjacency(keys, directed, num_entities, edges, store)
+        num_heads = _write_adjacency(keys, directed, num_entities, edges, store)
         if edges == "train":
-            seen = engine.row(f"SELECT count(DISTINCT {relation}) {chosen}")[0]
+            seen = engine.value(f"SELECT count(DISTINCT {relation}) {chosen}")
             unseen = num_entities - num_heads + num_relations - seen
     return unseen
+
+
+# ---- sorted batches to arrays -------------------------------------------------------------------
+
+
+def _write_names(engine: Engine, kind: str, store: Path) -> None:
+    """Write the sorted names of a table as the arrays of `Names`."""
+    with (
+        ArrayWriter(store, f"{kind}.text", np.uint8) as text,
+        ArrayWriter(store, f"{kind}.offsets", np.int64) as offsets,
+        ArrayWriter(store, f"{kind}.order", np.int32) as order,
+    ):
+        offsets.write(np.zeros(1))
+        for batch in engine.batches("name, strlen(name) AS length", kind, NAMES_PER_BATCH):
+            offsets.write(text.length + np.cumsum(batch["length"]))
+            text.write(np.frombuffer("".join(batch["name"]).encode(), dtype=np.uint8))
+            order.write(np.arange(order.length, order.length + len(batch["name"])))
+
+
+def _write_adjacency(
+    batches: Iterable[NDArray[np.int64]],
+    packing: Packing,
+    num_entities: int,
+    edges: Edges,
+    store: Path,
+) -> int:
+    """Write sorted keys as `Adjacency.from_triples` does, and return the number of heads."""
+    num_heads = 0
+    last_pair = -1  # may continue in the next batch
+    with (
+        ArrayWriter(store, f"{edges}.head_offsets", np.int64) as head_offsets,
+        ArrayWriter(store, f"{edges}.relations", np.int32) as relations,
+        ArrayWriter(store, f"{edges}.tail_offsets", np.int64) as tail_offsets,
+        ArrayWriter(store, f"{edges}.tails", np.int32) as tails,
+    ):
+        for keys in batches:
+            pairs = keys >> packing.entity_bits
+            starts = np.flatnonzero(np.diff(pairs, prepend=last_pair))
+            heads, pair_relations, _ = packing.unpack(keys[starts])
+            next_head = head_offsets.length  # the first whose offset is not written
+            new_heads = np.arange(next_head, heads[-1] + 1 if len(heads) else next_head)
+            num_heads += int(np.count_nonzero(np.diff(heads, prepend=next_head - 1)))
+            head_offsets.write(relations.length + np.searchsorted(heads, new_heads))
+            relations.write(pair_relations)
+            tail_offsets.write(tails.length + starts)
+            tails.write(packing.unpack(keys)[2])
+            last_pair = int(pairs[-1])
+        head_offsets.write(np.full(num_entities + 1 - head_offsets.length, relations.length))
+        tail_offsets.write(np.array([tails.length]))
+    return num_heads
+
+
+# ---- files to Parquet files of strings ----------------------------------------------------------
+
+
+def _stage_files(
+    everything: Sequence[tuple[Split, TripleSource]],
+    content: Content,
+    reading: Reading,
+    folder: Path,
+    notify: Notify,
+) -> Staged:
+    """Convert every source, unless it is plain Parquet, to Parquet files in `folder`."""
+    files: list[tuple[Split, str]] = []
+    for split, each in everything:
+        if not isinstance(each, str | Path):
+            raise InvalidArgument(
+                f"In bounded memory, triples are read from files, not from a {type(each).__name__}."
+            )
+        if str(each) == STANDARD_INPUT:
+            raise InvalidArgument(
+                "Standard input cannot be read in bounded memory: write it to a file first."
+            )
+        files += [(split, file) for file in find_files(each)]
+    staged: Staged = defaultdict(list)
+    for number, (split, file) in enumerate(files, 1):
+        notify(f"Reading {file} ({number} of {len(files)})")
+        copies = folder / f"source-{number}"
+        copies.mkdir()
+        source = _open_local(file, reading, copies)
+        if columns := _plain_columns(source, content.report, reading):
+            staged[split, *columns].append(source)
+            continue
+        for i, frame in enumerate(read_file(source, content, reading=reading)):
+            content.report.read += len(frame)
+            path = folder / f"staged-{number}-{i}.parquet"
+            _write_parquet(frame, path)
+            staged[split, COLUMNS, COLUMNS].append(Source(source.path, ".parquet", copy=path))
+        shutil.rmtree(copies)
+    return staged
+
+
+def _open_local(file: str, reading: Reading, folder: Path) -> Source:
+    """Return a local, unzipped source; copies go to `folder`."""
+    try:
+        source = local_source(file, reading, folder)
+    except PermissionError as error:
+        raise TripleError(f"it cannot be read ({error.strerror}).", file) from error
+    if source.suffix not in STAGED or source.content is not None:
+        raise TripleError(
+            f"in bounded memory, triples are read from files that end in {', '.join(STAGED)}, all "
+            "but .parquet also with .gz. Read others without --memory, or convert them first.",
+            source.path,
+        )
+    if not source.is_zipped:
+        return source
+    unzipped = folder / "unzipped"
+    with explaining_gzip(source.path), source.open() as zipped, unzipped.open("wb") as target:
+        shutil.copyfileobj(zipped, target, 2**20)
+    return replace(source, copy=unzipped, is_zipped=False)
+
+
+def _plain_columns(
+    source: Source, report: ReadReport, reading: Reading
+) -> tuple[Columns, Columns] | None:
+    """Return the columns of head, relation and tail, and all, of a file that DuckDB can read."""
+    if source.suffix != ".parquet":
+        return None
+    with scanning_parquet(source) as scanned:
+        schema, num_rows = scanned.collect_schema(), scanned.select(pl.len()).collect().item()
+    if not num_rows:
+        raise TripleError(EMPTY, source.path)
+    names = tuple(schema)
+    columns = tuple(names[i] for i in find_triples(names, source.path, report, reading))
+    # DuckDB ignores case in names of columns.
+    is_unique = len({name.lower() for name in names}) == len(names)
+    if not is_unique or any(schema[column] != pl.String for column in columns):
+        return None
+    report.read += num_rows
+    return columns, names
+
+
+def _write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a small frame; a full disk is an OSError."""
+    buffer = io.BytesIO()  # polars' errors do not tell a full disk from any other
+    frame.write_parquet(buffer, compression="lz4")
+    path.write_bytes(buffer.getbuffer())
+
+
+def _find_error(staged: Staged) -> TripleError | None:
+    """Return the error of the first file that has an empty name or cannot be read."""
+    for (_, columns, _), files in staged.items():
+        reading = Reading(columns=dict(zip(COLUMNS, columns, strict=True)))
+        for file in files:
+            try:
+                for _ in read_parquet(file, ReadReport(), reading):
+                    pass
+            except TripleError as error:
+                return error
+    return None
+
+
+# ---- DuckDB -------------------------------------------------------------------------------------
+
+MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
+LEAST_MEMORY = "512MB"
+OWN_MEMORY = 150 * 10**6  # of Python, polars and numpy
+SHARE = 0.75  # of the rest is for DuckDB; it does not count all, and batches take some
+MEMORY_OF_A_THREAD = 128 * 2**20
+DUCKDB_INTERRUPTED = "Query interrupted"  # by Ctrl-C, as a RuntimeError
+NO_SPACE = ("No space left", "File too large", "quota", "max_temp_directory_size")
+
+
+def parse_memory(text: str) -> int:
+    """Read `4GB`, `512 MiB` or a number of bytes."""
+    found = MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise InvalidArgument(f"The memory is {text!r}; write it as 4GB, 500MB or 2GiB.")
+    number, unit, is_binary = found.groups()
+    power = " KMGT".index((unit or " ").upper())
+    num_bytes = int(float(number) * (1024 if is_binary else 1000) ** power)
+    if text != LEAST_MEMORY and num_bytes < parse_memory(LEAST_MEMORY):
+        raise InvalidArgument(f"The memory is {text}; it must be at least {LEAST_MEMORY}.")
+    return num_bytes
+
+
+class Engine:
+    """Tables in DuckDB, a context manager; what does not fit in `memory` spills to `folder`."""
+
+    def __init__(self, folder: Path, memory: str):
+        self.memory, limit = memory, int(SHARE * (parse_memory(memory) - OWN_MEMORY))
+        # Return freed memory to the system: its addresses count towards limits such as RLIMIT_AS.
+        os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "retain:false")  # read once, on import
+        with needing("DuckDB", "ingest"):
+            import duckdb
+        self._errors = duckdb
+        config: dict[str, Any] = {
+            "memory_limit": f"{limit}B",
+            "temp_directory": str(folder),
+            "threads": max(1, min(num_threads(), limit // MEMORY_OF_A_THREAD)),
+            "autoinstall_known_extensions": False,
+        }
+        self._connection = duckdb.connect(":memory:", config=config)
+        self._connection.execute("SET enable_progress_bar = false")  # callers show their own
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._connection.close()
+        if isinstance(error, MemoryError):  # of polars or numpy
+            raise self._too_little() from error
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Execute a statement, and return its rows."""
+        with self._explaining():
+            found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+        return found
+
+    def value(self, sql: str) -> int:
+        """Return the only value of a query."""
+        return int(self.run(sql)[0][0])
+
+    def size(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        return self.value(f"SELECT count(*) FROM {table}")
+
+    def batches(self, select: str, table: str, size: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield columns of a table in batches of rows, in the order of insertion."""
+        for first in range(0, self.size(table), size):
+            bounds = f"rowid >= {first} AND rowid < {first + size}"
+            with self._explaining():
+                found = self._connection.execute(f"SELECT {select} FROM {table} WHERE {bounds}")
+                batch = found.fetchnumpy()
+            yield batch
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Turn errors into one for too little memory, one for a full disk, or an EngineError."""
+        try:
+            yield
+        except (self._errors.Error, MemoryError, RuntimeError) as error:
+            if str(error) == DUCKDB_INTERRUPTED or isinstance(
+                error, self._errors.InterruptException
+            ):
+                raise KeyboardInterrupt from error
+            if any(words in str(error) for words in NO_SPACE):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            if isinstance(error, MemoryError | self._errors.OutOfMemoryException):
+                raise self._too_little() from error
+            raise EngineError(str(error).partition("\n")[0]) from error
+
+    def _too_little(self) -> InvalidArgument:
+        message = f"{self.memory} of memory is too little for these triples. Raise --memory."
+        return InvalidArgument(message)
+
+
+class EngineError(Exception):
+    """An error of DuckDB, such as a damaged file."""
+
+
+def table_of_parquet(files: Sequence[Path]) -> str:
+    """Return the SQL table of Parquet files that have the same columns."""
+    paths = ", ".join(quoted(glob.escape(str(file.absolute())), "'") for file in files)
+    return f"read_parquet([{paths}], hive_partitioning = false)"
+
+
+def quoted(text: str, mark: str = '"') -> str:
+    """Quote text for SQL: with `"` as a name, with `'` as a string."""
+    return mark + text.replace(mark, 2 * mark) + mark

@@ -1,18 +1,16 @@
 """RDF: any syntax read into edges, labels and prefixes, and written back, through pyoxigraph.
 
-A name that is an IRI is written as it is, and `_:x` as a blank node. Any other name is written as
-an IRI that begins with `urn:betae:`, percent-encoded, and decoded when it is read again.
+A name that is an IRI is written unchanged, and `_:x` as a blank node. Any other name is written
+percent-encoded after `urn:betae:`, and decoded when it is read.
 """
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import IO
 from urllib.parse import quote, unquote
 from xml.parsers import expat
@@ -21,22 +19,21 @@ import polars as pl
 import pyoxigraph as ox
 
 from betae.errors import TripleError
-from betae.graph.delimited import Schema
-from betae.graph.labels import Label
-from betae.graph.source import TRUNCATED, Source
+from betae.graph.delimited import STRINGS
+from betae.graph.names import Label
+from betae.graph.source import Content, Source, explaining_gzip
 
-STRINGS = dict.fromkeys(("head", "relation", "tail"), pl.String())
-BATCH = 100_000
-PLACE = re.compile(r"^Parser error at line \d+ [^:]*: ")  # the line is told by TripleError
-RELATIVE = " Write whole IRIs, or say what they begin with: @base <http://example.org/> ."
-WRITTEN = {".nt": ox.RdfFormat.N_TRIPLES, ".ttl": ox.RdfFormat.TURTLE}
+TRIPLES_PER_BATCH = 100_000
+PARSER_POSITION = re.compile(r"^Parser error at line \d+ [^:]*: ")  # TripleError has the line
+RELATIVE = " Write absolute IRIs, or declare a base: @base <http://example.org/> ."
+RDF_FORMATS = {".nt": ox.RdfFormat.N_TRIPLES, ".ttl": ox.RdfFormat.TURTLE}
 OTHER_NAMES = "urn:betae:"
 BLANK = "_:"
-RANDOM_ID = re.compile("[0-9a-f]{20,32}")  # what pyoxigraph calls a node that has no name
-BLANK_LABEL = re.compile(r"\w(?:[\w.-]*[\w-])?", re.ASCII)  # what every syntax allows after _:
+RANDOM_ID = re.compile("[0-9a-f]{20,32}")  # given by pyoxigraph to nodes without a name
+BLANK_LABEL = re.compile(r"\w(?:[\w.-]*[\w-])?", re.ASCII)  # allowed after _: in every syntax
 RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 ALT_LABEL = "http://www.w3.org/2004/02/skos/core#altLabel"
-LABELS = {  # and how good a label each gives, best first
+LABELS = {  # property -> rank of the label, the best is 0
     RDFS_LABEL: 0,
     "http://www.w3.org/2004/02/skos/core#prefLabel": 0,
     "http://xmlns.com/foaf/0.1/name": 1,
@@ -46,19 +43,8 @@ LABELS = {  # and how good a label each gives, best first
 }
 
 
-@dataclass
-class RdfContent:
-    """What an RDF file says: edges, labels, prefixes; `literals` counts what is neither."""
-
-    triples: pl.DataFrame = field(default_factory=pl.DataFrame)
-    labels: dict[str, list[Label]] = field(default_factory=dict)
-    prefixes: dict[str, str] = field(default_factory=dict)
-    blank_nodes: set[str] = field(default_factory=set)
-    literals: int = 0
-
-
 def rdf_format(suffix: str) -> ox.RdfFormat | None:
-    """Return the syntax that a file ending stands for, if it is one of RDF's."""
+    """Return the RDF syntax of a file ending, if it has one."""
     return ox.RdfFormat.from_extension(suffix.removeprefix("."))
 
 
@@ -66,43 +52,36 @@ def rdf_format(suffix: str) -> ox.RdfFormat | None:
 
 
 def read_rdf(
-    source: Source, syntax: ox.RdfFormat, schema: Schema, blank_node_prefix: str = ""
-) -> RdfContent:
-    """Read a file; `blank_node_prefix` goes before the names of its blank nodes."""
+    source: Source, content: Content, syntax: ox.RdfFormat, blank_node_prefix: str = ""
+) -> Iterator[pl.DataFrame]:
+    """Yield the edges of a file in batches, with `blank_node_prefix` in names of blank nodes."""
     has_nameless = syntax not in (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS)
-    content, name_of = RdfContent(), _Naming(blank_node_prefix, has_nameless)
-    frames = []
+    name_of, is_empty = _Naming(blank_node_prefix, has_nameless), True
     try:
-        with source.open() as file:
+        with explaining_gzip(source.path), source.open() as file:
             if file.read(len(BOM_UTF8)) != BOM_UTF8:
                 file.seek(0)
             parser = ox.parse(input=file, format=syntax)
-            rows = _edges(parser, content, name_of)
-            while batch := list(islice(rows, BATCH)):
-                frame = pl.DataFrame(batch, schema=STRINGS, orient="row")
-                frames.append(frame.cast(schema))
-            content.prefixes = dict(parser.prefixes)
+            rows = _edges_of_quads(parser, content, name_of)
+            while batch := list(islice(rows, TRIPLES_PER_BATCH)):
+                is_empty = False
+                yield pl.DataFrame(batch, schema=STRINGS, orient="row")
+            content.prefixes = {**parser.prefixes, **content.prefixes}
             if syntax == ox.RdfFormat.RDF_XML:
                 _check_is_whole(file, source)
     except SyntaxError as error:
-        message = PLACE.sub("", error.msg)
+        message = PARSER_POSITION.sub("", error.msg)
         hint = RELATIVE if "No scheme found" in message else ""
         raise TripleError(
             f"not valid {syntax.name}: {message}.{hint}", source.path, error.lineno
         ) from error
-    except EOFError as error:
-        raise TripleError(TRUNCATED, source.path) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise TripleError(f"not a valid gzip file ({error}).", source.path) from error
-    if not frames:
+    if is_empty:
         raise TripleError("the file has no edges between entities.", source.path)
-    content.triples = pl.concat(frames)
-    content.blank_nodes = set(name_of.blank.values())
-    return content
+    content.blank_nodes |= set(name_of.blank.values())
 
 
 def _check_is_whole(file: IO[bytes], source: Source) -> None:
-    """Raise if XML ends too early: pyoxigraph takes what there is."""
+    """Raise if XML is truncated: pyoxigraph accepts it."""
     file.seek(0)
     try:
         expat.ParserCreate().ParseFile(file)
@@ -113,36 +92,36 @@ def _check_is_whole(file: IO[bytes], source: Source) -> None:
         ) from error
 
 
-def _edges(
-    quads: Iterable[ox.Quad], content: RdfContent, name_of: _Naming
+def _edges_of_quads(
+    quads: Iterable[ox.Quad], content: Content, name_of: _Naming
 ) -> Iterator[tuple[str, str, str]]:
     for quad in quads:
         subject, predicate, value = quad.subject, quad.predicate, quad.object
         if isinstance(subject, ox.Triple) or isinstance(value, ox.Triple):
-            content.literals += 1  # a triple about a triple is not an edge either
+            content.report.literals_skipped += 1  # a triple about a triple is not an edge either
         elif not isinstance(value, ox.Literal):
             yield name_of(subject), name_of(predicate), name_of(value)
         elif predicate.value in LABELS:
             label = Label(value.value, value.language or "", LABELS[predicate.value])
             content.labels.setdefault(name_of(subject), []).append(label)
         else:
-            content.literals += 1
+            content.report.literals_skipped += 1
 
 
 class _Naming:
-    """Names of RDF terms. Blank nodes keep their own names, those without one are numbered."""
+    """Name RDF terms. Blank nodes keep their names; those without one are numbered."""
 
     def __init__(self, blank_node_prefix: str, has_nameless: bool):
         self.prefix, self.has_nameless = blank_node_prefix, has_nameless
-        self.blank: dict[str, str] = {}  # as pyoxigraph calls them -> name
+        self.blank: dict[str, str] = {}  # pyoxigraph's name -> name
         self.taken: set[str] = set()
         self.decoded: dict[str, str] = {}
 
     def _decoded(self, iri: str) -> str:
         if iri not in self.decoded:
             name = unquote(iri.removeprefix(OTHER_NAMES))
-            is_ours = name and _encoded(name) == iri  # else two IRIs could become one name
-            self.decoded[iri] = name if is_ours else iri
+            is_encoded = name and _encoded(name) == iri  # else two IRIs could get the same name
+            self.decoded[iri] = name if is_encoded else iri
         return self.decoded[iri]
 
     def __call__(self, term: ox.NamedNode | ox.BlankNode) -> str:
@@ -166,10 +145,10 @@ def write_rdf(
     triples: pl.DataFrame,
     file: IO[bytes],
     syntax: ox.RdfFormat,
-    labels: Mapping[str, Sequence[Label]],
-    prefixes: Mapping[str, str],
+    labels: Mapping[str, Sequence[Label]] = MappingProxyType({}),
+    prefixes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write edges and the labels of their names, with the prefixes if the syntax has any."""
+    """Write edges and the labels of their names; prefixes if the syntax has any."""
     names = {name for column in triples for name in column.unique()}
     terms = {name: _term(name) for name in names}
     predicates = {name: _named_node(name) for name in triples["relation"].unique()}
@@ -177,17 +156,17 @@ def write_rdf(
         ox.Triple(terms[head], predicates[relation], terms[tail])
         for head, relation, tail in triples.iter_rows()
     )
-    said = (
+    label_triples = (
         ox.Triple(
             terms[name],
-            ox.NamedNode(RDFS_LABEL if number == 0 else ALT_LABEL),
+            ox.NamedNode(RDFS_LABEL if i == 0 else ALT_LABEL),
             ox.Literal(label.text, language=label.language or None),
         )
-        for name, all_of_it in labels.items()
+        for name, of_name in labels.items()
         if name in terms
-        for number, label in enumerate(all_of_it)
+        for i, label in enumerate(of_name)
     )
-    ox.serialize(chain(edges, said), file, syntax, prefixes=dict(prefixes))
+    ox.serialize(chain(edges, label_triples), file, syntax, prefixes=dict(prefixes))
 
 
 def _term(name: str) -> ox.NamedNode | ox.BlankNode:
@@ -198,7 +177,7 @@ def _term(name: str) -> ox.NamedNode | ox.BlankNode:
 
 
 def _named_node(name: str) -> ox.NamedNode:
-    # Readers differ on IRIs with line separators and other invisible characters.
+    # Readers disagree on IRIs with line separators and other invisible characters.
     if not name.startswith(OTHER_NAMES) and name.isprintable():
         try:
             return ox.NamedNode(name)

@@ -1,44 +1,65 @@
-"""Where triples come from: a file or standard input, opened, unzipped, and of which format."""
+"""Sources of triples: which files a name means, how to open and unzip them, and their format.
+
+Addresses (`s3://`, `gs://`, `https://`, ...) go through fsspec; their files are copied first.
+"""
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
 import sys
 import zlib
-from collections.abc import Generator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from betae.errors import InvalidArgument, TripleError
-from betae.graph.columns import Columns, check_columns
+from betae.graph.names import Label
+from betae.remote import is_address, open_address
+from betae.storage import DISK_FULL
 
 STANDARD_INPUT = "-"
 EMPTY = "the file is empty: it has no rows."
-TRUNCATED = "the gzip file is truncated. Download or copy it again."
 GZIP_MAGIC = b"\x1f\x8b"
-UTF_16 = "the text is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+NO_SUCH_FILE = "there is no such file."
+NO_MATCH = "no file matches the pattern."
+SUFFIXES = (
+    *(".parquet", ".tsv", ".txt", ".csv"),
+    *(".nt", ".ttl", ".nq", ".trig", ".n3", ".rdf", ".xml", ".jsonld"),
+)
+HIDDEN = (".", "_")  # first characters of files that hold no data, such as _SUCCESS
+PATTERN = "*?["
+COLUMNS = ("head", "relation", "tail")
+TripleColumns = Mapping[str, str | int]  # head, relation, tail -> name or number (from 1)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files of triples, where their names and first lines do not say it.
+    """Options for files that do not say themselves how to read them.
 
-    `columns` says where head, relation and tail stand: by name, and the first line is a header; or
-    by number from 1, and it is a row. `delimiter` stands between columns. Lines that begin with
-    `comment` are skipped. `format` is a file ending ("csv", "nt", ...) that counts instead of the
-    file's own.
+    `columns` says where head, relation and tail are: by name if the first line is a header, by
+    number from 1 if it is not. `delimiter` separates columns. Lines that begin with `comment` are
+    skipped. `format` is a file ending ("csv", "nt", ...) that overrides the file's own.
     """
 
-    columns: Columns | None = None
+    columns: TripleColumns | None = None
     delimiter: str | None = None
     comment: str | None = None
     format: str | None = None
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            check_columns(self.columns)
+            wanted = self.columns.values()
+            kinds = {isinstance(column, int) for column in wanted}
+            if self.columns.keys() != set(COLUMNS) or len(kinds) != 1 or len(set(wanted)) != 3:
+                raise InvalidArgument(
+                    "Columns are given as head=..., relation=..., tail=...: three different ones, "
+                    f"all by name or all by number, not {dict(self.columns)}."
+                )
         if self.delimiter is not None and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
         ):
@@ -47,71 +68,98 @@ class Reading:
                 f"not {self.delimiter!r}."
             )
         if self.comment == "":
-            raise InvalidArgument("What a comment begins with must not be empty.")
+            raise InvalidArgument("The comment prefix must not be empty.")
 
 
 DEFAULT = Reading()
 
 
+@dataclass
+class ReadReport:
+    """Counts of what was read, skipped and dropped."""
+
+    read: int = 0
+    blank_lines_skipped: int = 0
+    comments_skipped: int = 0
+    duplicates: int = 0  # the same triple again in the same split
+    repeated_across_splits: int = 0  # dropped from valid or test: in an earlier split too
+    literals_skipped: int = 0  # RDF triples whose object is a literal
+    labels_unused: int = 0  # labels of names that are in no triple
+    unseen_in_train: int = 0  # entities and relations that only valid or test mention
+    headers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file -> its header's cells
+    doubtful_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)  # read, but a header?
+
+
+@dataclass
+class Content:
+    """What sources hold beside triples; readers add to it."""
+
+    labels: dict[str, list[Label]] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)  # the first file wins
+    blank_nodes: set[str] = field(default_factory=set)
+    report: ReadReport = field(default_factory=ReadReport)
+
+
 @dataclass(frozen=True)
 class Source:
-    """One file, or what standard input or a pipe held."""
+    """One file, or the content of standard input or a pipe."""
 
-    path: Path | str  # as messages name it
+    path: Path | str  # shown in messages
     suffix: str  # of the format: ".tsv", ".nt", ...
-    content: bytes | None = None  # unzipped, of what can be read only once
+    content: bytes | None = None  # of standard input or a pipe, unzipped
     is_zipped: bool = False
-    copy: Path | None = None  # of what had to be fetched or unzipped first
+    copy: Path | None = None  # local, if the file had to be fetched or unzipped
 
     @classmethod
     def of(cls, path: Path, reading: Reading = DEFAULT) -> Source:
-        """Find out the format; `-` is standard input. That and pipes are read whole."""
-        asked = None if reading.format is None else f".{reading.format.lower().lstrip('.')}"
+        """Detect the format; `-` is standard input, which like a pipe is read whole."""
+        suffix = "" if reading.format is None else f".{reading.format.lower().lstrip('.')}"
         if str(path) == STANDARD_INPUT:
-            name = Path("standard input")
+            path = Path("standard input")
             if sys.stdin is None:
-                raise TripleError("it is closed.", name)
-            return cls._once(sys.stdin.buffer.read(), name, asked, reading)
-        if path.is_dir():
+                raise TripleError("it is closed.", path)
+            content = sys.stdin.buffer.read()
+        elif path.is_dir():
             raise TripleError("this is a folder. Name the files of triples.", path)
-        if not path.exists():
-            raise TripleError("there is no such file.", path)
-        suffix = asked or suffix_of(path)
-        if not path.is_file():  # a pipe, such as <(zcat facts.gz) in a shell, or a device
-            return cls._once(path.read_bytes(), path, suffix, reading)
-        with path.open("rb") as file:
-            beginning = file.read(64)
-        is_zipped = path.suffix.lower() == ".gz" or beginning.startswith(GZIP_MAGIC)
-        _refuse_utf_16(beginning, path)
-        return cls(path, suffix, is_zipped=is_zipped)
-
-    @classmethod
-    def _once(cls, content: bytes, name: Path, suffix: str | None, reading: Reading) -> Source:
+        elif not path.exists():
+            raise TripleError(NO_SUCH_FILE, path)
+        else:
+            suffix = suffix or suffix_of(path)
+            if path.is_file():
+                with path.open("rb") as file:
+                    start = file.read(64)
+                _refuse_utf_16(start, path)
+                is_zipped = path.suffix.lower() == ".gz" or start.startswith(GZIP_MAGIC)
+                return cls(path, suffix, is_zipped=is_zipped)
+            content = path.read_bytes()  # a device, or a pipe: <(zcat facts.gz) in a shell
         if content.startswith(GZIP_MAGIC):
-            content = _unzip(content, name)
-        _refuse_utf_16(content[:64], name)
-        return cls(name, suffix or _guess(content, name, reading.delimiter), content)
+            with explaining_gzip(path):
+                content = gzip.decompress(content)
+        _refuse_utf_16(content[:64], path)
+        return cls(path, suffix or _guess(content, path, reading.delimiter), content)
 
     @property
-    def place(self) -> Path:
-        """The file to read."""
+    def local_path(self) -> Path:
+        """The file to read, here."""
         return Path(self.path) if self.copy is None else self.copy
 
     def open(self) -> IO[bytes]:
-        """Open it for reading, unzipped."""
+        """Open for reading, unzipped."""
         if self.content is not None:
             return io.BytesIO(self.content)
-        return gzip.open(self.place) if self.is_zipped else self.place.open("rb")  # type: ignore[return-value]
+        if self.is_zipped:
+            return gzip.open(self.local_path)  # type: ignore[return-value]
+        return self.local_path.open("rb")
 
-    def whole(self) -> Path | io.BytesIO:
-        """Return what polars reads: the file, or its unzipped content."""
+    def whole(self) -> Path | bytes:
+        """Return the file, or its unzipped content, for polars."""
         if self.content is None and not self.is_zipped:
-            return self.place
+            return self.local_path
         with self.open() as file:
-            return io.BytesIO(file.read())
+            return file.read()
 
     def lines(self) -> Generator[str]:
-        """Yield the decoded lines; errors name the line."""
+        """Yield decoded lines; errors name the line."""
         number = 0
         try:
             with self.open() as file:
@@ -119,37 +167,43 @@ class Source:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise TripleError(f"not valid UTF-8 ({error.reason}).", self.path, number) from error
-        except EOFError as error:
-            raise TripleError(TRUNCATED, self.path, number + 1) from error
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise TripleError(f"not a valid gzip file ({error}).", self.path, number + 1) from error
+        except GZIP_ERRORS as error:
+            raise _gzip_error(error, self.path, number + 1) from error
 
 
 def suffix_of(path: Path) -> str:
-    """Return the ending that tells the format: `.nt` of `facts.nt.gz`."""
+    """Return the file ending without .gz: `.nt` of `facts.nt.gz`."""
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
 def _refuse_utf_16(beginning: bytes, name: Path) -> None:
-    """Raise if a file begins as UTF-16 does: with its mark, or each other byte 0."""
+    """Raise if a file begins with the UTF-16 mark, or with every other byte 0."""
     halves = (beginning[::2], beginning[1::2])
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or (
         len(beginning) >= 4 and any(beginning) and not all(map(any, halves))
     ):
-        raise TripleError(UTF_16, name)
+        raise TripleError(
+            "the text is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW", name
+        )
 
 
-def _unzip(content: bytes, name: Path) -> bytes:
+@contextmanager
+def explaining_gzip(name: Path | str) -> Iterator[None]:
+    """Turn errors of gzip into a TripleError."""
     try:
-        return gzip.decompress(content)
-    except EOFError as error:
-        raise TripleError(TRUNCATED, name) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise TripleError(f"not a valid gzip file ({error}).", name) from error
+        yield
+    except GZIP_ERRORS as error:
+        raise _gzip_error(error, name) from error
+
+
+def _gzip_error(error: Exception, name: Path | str, line: int | None = None) -> TripleError:
+    if isinstance(error, EOFError):
+        return TripleError("the gzip file is truncated. Download or copy it again.", name, line)
+    return TripleError(f"not a valid gzip file ({error}).", name, line)
 
 
 def _guess(content: bytes, name: Path, delimiter: str | None) -> str:
-    """Tell the format of what has no file name by how it begins."""
+    """Detect the format of content without a file name."""
     if not content.strip():
         raise TripleError(EMPTY, name)
     if content.startswith(b"PAR1"):
@@ -169,7 +223,93 @@ def _guess(content: bytes, name: Path, delimiter: str | None) -> str:
         return ".tsv"
     if b"," in line:
         return ".csv"
-    raise TripleError(
-        "its format cannot be told from how it begins. Name it: --format tsv, csv, nt, ttl, ...",
-        name,
-    )
+    raise TripleError("unknown format. Name it: --format tsv, csv, nt, ttl, ...", name)
+
+
+# ---- files of a source --------------------------------------------------------------------------
+
+
+def find_files(source: str | Path) -> list[str]:
+    """Return the files of triples in a folder, those that match a pattern, or the file, sorted.
+
+    Folders are searched recursively; hidden files are skipped.
+    """
+    if not str(source):
+        raise InvalidArgument("The name of a file of triples is empty.")
+    if is_address(source):
+        return _find_at_address(str(source))
+    path = Path(source)
+    if path.is_dir():
+        inside = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
+        return [str(path / each) for each in _of_triples(inside, path)]
+    if not path.exists() and any(mark in str(source) for mark in PATTERN):
+        matches = map(Path, glob.glob(str(source), recursive=True))  # noqa: PTH207  # absolute ones
+        found = sorted(str(each) for each in matches if each.is_file())
+        if not found:
+            raise TripleError(NO_MATCH, path)
+        return found
+    return [str(source)]
+
+
+def _of_triples(names: list[str], folder: Path | str) -> list[str]:
+    """Return the names with known endings that are not hidden, sorted."""
+    found = [
+        name
+        for name in names
+        if suffix_of(Path(name)) in SUFFIXES
+        and not any(part.startswith(HIDDEN) for part in PurePosixPath(name).parts)
+    ]
+    if not found:
+        raise TripleError(
+            f"the folder has no files of triples ({', '.join(SUFFIXES)}). Name the files.", folder
+        )
+    return sorted(found)
+
+
+# ---- addresses ----------------------------------------------------------------------------------
+
+
+def _find_at_address(address: str) -> list[str]:
+    with _explaining(address):
+        system, path = open_address(address)
+        if "*" in path:  # not ?, which begins the query of an http address
+            found = sorted(system.glob(path))
+        # Asking whether an http address is a folder fetches it, so look at its ending first.
+        elif suffix_of(Path(path.partition("?")[0])) in SUFFIXES or not system.isdir(path):
+            return [address]
+        else:
+            root = path.rstrip("/") + "/"
+            inside = [each.removeprefix(root) for each in system.find(path)]
+            found = [root + each for each in _of_triples(inside, address)]
+    if not found:
+        raise TripleError(NO_MATCH, address)
+    return [system.unstrip_protocol(each) for each in found]
+
+
+def local_source(file: str | Path, reading: Reading, folder: Path) -> Source:
+    """Return the source of a file; one at an address is first copied into `folder`."""
+    if not is_address(file):
+        return Source.of(Path(file), reading)
+    address = str(file)
+    endings = "".join(PurePosixPath(address.partition("?")[0]).suffixes[-2:])
+    copy = folder / f"fetched{endings}"
+    with _explaining(address):
+        system, path = open_address(address)
+        system.get_file(path, str(copy))
+    return replace(Source.of(copy, reading), path=address, copy=copy)
+
+
+@contextmanager
+def _explaining(address: str) -> Iterator[None]:
+    """Turn the errors of fsspec's backends, of any kind, into one that names the address."""
+    try:
+        yield
+    except (InvalidArgument, TripleError):
+        raise
+    except FileNotFoundError as error:
+        raise TripleError(NO_SUCH_FILE, address) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise TripleError(f"it cannot be read ({why}).", address) from error

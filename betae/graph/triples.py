@@ -1,13 +1,19 @@
-"""Read files of triples into names and integers.
+"""Read triples from files and tables in memory into names and ids; write them to files.
 
-Names are numbered in sorted order, so the same set of triples gives the same graph whatever file,
-order or format it came in.
+Ids follow the sorted order of names, so the same set of triples gives the same graph whatever file,
+order or format it came in. TSV (also .txt), CSV and Parquet go through polars, every RDF syntax
+through pyoxigraph; all but Parquet may be gzipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import gzip
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,90 +21,92 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from betae.errors import InvalidArgument
-from betae.graph.columns import COLUMNS, Columns
+from betae.errors import InvalidArgument, TripleError
+from betae.graph.delimited import (
+    ROWS_PER_BATCH,
+    SEPARATORS,
+    STRINGS,
+    Schema,
+    find_columns,
+    indices_of,
+    read_delimited,
+)
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
-from betae.graph.files import find_files
-from betae.graph.formats import Table, read_labels, read_table
-from betae.graph.frames import IN_MEMORY
-from betae.graph.labels import Label, in_order
-from betae.graph.source import STANDARD_INPUT, Reading
+from betae.graph.names import ALTERNATIVE, Label, in_order, printable
+from betae.graph.rdf import RDF_FORMATS, rdf_format, read_rdf, write_rdf
+from betae.graph.source import (
+    COLUMNS,
+    DEFAULT,
+    EMPTY,
+    STANDARD_INPUT,
+    Content,
+    Reading,
+    ReadReport,
+    Source,
+    TripleColumns,
+    find_files,
+    local_source,
+    suffix_of,
+)
+from betae.remote import is_address
+from betae.storage import writing_file
 
-FileOrFraction = Any  # a file or a table in memory, or a fraction
+TripleSource = str | Path | pl.LazyFrame | Iterable[object]  # a file or a table, see `read_triples`
+FileOrFraction = TripleSource | float
+Notify = Callable[[str], None]  # called with a line of text at each step
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
-
-
-@dataclass
-class ReadReport:
-    """What happened to the input on its way in."""
-
-    read: int = 0
-    blank_lines_skipped: int = 0
-    comments_skipped: int = 0
-    duplicates: int = 0  # the same triple again in the same split
-    repeated_across_splits: int = 0  # in valid or test, but already in an earlier split
-    literals_skipped: int = 0  # RDF triples whose object is a literal
-    labels_unused: int = 0  # labels of names that are in no triple
-    unseen_in_train: int = 0  # entities and relations that only valid or test mention
-    headers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file -> its header's cells
-    doubtful_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)  # read, but a header?
+STANDARD_OUTPUT = STANDARD_INPUT
+IN_MEMORY = Path("the triples")  # how messages call tables in memory
+WRITTEN_FORMATS = (*SEPARATORS, ".parquet", *RDF_FORMATS)
 
 
 @dataclass(frozen=True)
 class Triples:
-    """Triples as integers, with the names behind them."""
+    """Triples as ids, with the names and labels of the ids."""
 
     entities: list[str]
     relations: list[str]
     splits: dict[Split, Ids]  # each (n, 3): head, relation, tail; distinct and sorted
-    labels: dict[str, str] = field(default_factory=dict)  # name -> the label to show
+    labels: dict[str, list[Label]] = field(default_factory=dict)  # by name, the one to show first
     report: ReadReport = field(default_factory=ReadReport)
-    all_labels: Mapping[str, Sequence[Label]] = field(default_factory=dict)  # the one to show first
-    prefixes: Mapping[str, str] = field(default_factory=dict)  # of IRIs, as the files have them
-    blank_nodes: frozenset[str] = frozenset()  # names that mean something in their file only
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # of IRIs, as declared in the files
+    blank_nodes: frozenset[str] = frozenset()  # local to their file
 
 
 def read_triples(
-    *sources: Any,
+    *sources: TripleSource,
     valid: FileOrFraction = 0.0,
     test: FileOrFraction = 0.0,
     labels: Path | str | None = None,
     seed: int = 0,
-    columns: Columns | None = None,
+    columns: TripleColumns | None = None,
     delimiter: str | None = None,
     comment: str | None = None,
-    format: str | None = None,  # as in other libraries
-    say: Callable[[str], None] = lambda _: None,
+    format: str | None = None,
+    notify: Notify = lambda _: None,
 ) -> Triples:
-    """Read triples from files; `valid` and `test` are files too, or fractions to split off.
-
-    A source is a file, a folder of files, a pattern such as `parts/*.parquet`, an address such as
-    `s3://bucket/facts.parquet`, `-` for standard input, or in memory: a list of (head, relation,
-    tail), a polars or pandas frame, a NumPy array (n, 3), an rdflib graph. A fraction is sampled
-    (by `seed`) from the triples of `sources`; every entity and relation keeps an edge in train.
-    `labels` is a two-column file of name and label, and wins over the labels of RDF files.
-    `columns`, `delimiter`, `comment` and `format` are those of `Reading`. `say` is called with what
-    is being done, for a person who waits.
-    """
+    """Read triples from files or tables in memory; the arguments are those of `betae.read`."""
     everything, fractions = sources_and_fractions(sources, valid, test, seed)
-    read = _read_sources(everything, Reading(columns, delimiter, comment, format), say)
+    content = Content()
+    reading = Reading(columns, delimiter, comment, format)
+    codes, names = _read_sources(everything, content, reading, notify)
+    given, report = content.labels, content.report
     if labels is not None:
-        for name, given in read_labels(Path(labels), comment).items():
-            read.labels[name] = [*given, *read.labels.get(name, ())]
+        for name, listed in read_labels(Path(labels), comment).items():
+            given[name] = [*listed, *given.get(name, ())]
 
-    say("Numbering entities and relations")
-    codes, report = read.codes, read.report
-    entities, entity_ids = _number(
-        read.names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
+    notify("Numbering entities and relations")
+    entities, entity_ids = _sorted_ids(
+        names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
     )
-    relations, relation_ids = _number(read.names["relation"], [codes[split][1] for split in SPLITS])
+    relations, relation_ids = _sorted_ids(names["relation"], [codes[split][1] for split in SPLITS])
     packing = Packing.of(len(entities), len(relations))
     keys = {
         split: packing.pack(entity_ids[head], relation_ids[relation], entity_ids[tail])
         for split, (head, relation, tail) in codes.items()
     }
 
-    say("Sorting and dropping duplicates")
+    notify("Sorting and dropping duplicates")
     _drop_duplicates(keys, report)
     splits = {split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS}
     if any(fractions):
@@ -107,15 +115,23 @@ def read_triples(
             splits[split] = triples if len(triples) else splits[split]
 
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
-    report.labels_unused = len(read.labels.keys() - {*entities, *relations}) if read.labels else 0
-    return _with_labels(Triples(entities, relations, splits, report=report), read)
+    report.labels_unused = len(given.keys() - {*entities, *relations}) if given else 0
+    return Triples(
+        entities,
+        relations,
+        splits,
+        {name: in_order(listed) for name, listed in given.items()},
+        report,
+        content.prefixes,
+        frozenset(content.blank_nodes),
+    )
 
 
 def sources_and_fractions(
-    sources: Sequence[Any], valid: FileOrFraction, test: FileOrFraction, seed: int
-) -> tuple[list[tuple[Split, Any]], list[float]]:
-    """Return what to read for which split, and the fractions to split off for valid and test."""
-    fractions = [given if _is_fraction(given) else 0.0 for given in (valid, test)]
+    sources: Sequence[TripleSource], valid: FileOrFraction, test: FileOrFraction, seed: int
+) -> tuple[list[tuple[Split, TripleSource]], list[float]]:
+    """Return the sources with their splits, and the fractions to hold out for valid and test."""
+    fractions = [given if isinstance(given, float | int) else 0.0 for given in (valid, test)]
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise InvalidArgument(
             "The fractions of valid and test must be at least 0 and below 1 together, "
@@ -123,91 +139,49 @@ def sources_and_fractions(
         )
     if seed < 0:
         raise InvalidArgument(f"The seed must be at least 0, not {seed}.")
-    everything: list[tuple[Split, Any]] = [("train", source) for source in sources]
-    everything += [("valid", valid)] if not _is_fraction(valid) else []
-    everything += [("test", test)] if not _is_fraction(test) else []
+    everything: list[tuple[Split, TripleSource]] = [("train", source) for source in sources]
     if not sources:
         raise InvalidArgument("There is nothing to read: name at least one file of triples.")
+    everything += [("valid", valid)] if not isinstance(valid, float | int) else []
+    everything += [("test", test)] if not isinstance(test, float | int) else []
     return everything, fractions
 
 
-def _is_fraction(given: FileOrFraction) -> bool:
-    return isinstance(given, float | int)
-
-
-@dataclass
-class _Read:
-    """What the sources hold: triples as polars' codes, the names behind those, and the rest."""
-
-    codes: dict[Split, Codes] = field(default_factory=dict)
-    names: dict[str, pl.Series] = field(default_factory=dict)
-    labels: dict[str, list[Label]] = field(default_factory=dict)
-    prefixes: dict[str, str] = field(default_factory=dict)
-    blank_nodes: set[str] = field(default_factory=set)
-    report: ReadReport = field(default_factory=ReadReport)
-
-    def add(self, source: str, table: Table) -> None:
-        """Take over all but the triples of a table."""
-        for name, given in table.labels.items():
-            self.labels.setdefault(name, []).extend(given)
-        self.prefixes = {**table.prefixes, **self.prefixes}  # the first file's meaning counts
-        self.blank_nodes |= table.blank_nodes
-        if table.header is not None:
-            self.report.headers[source] = table.header
-        if table.doubtful is not None:
-            self.report.doubtful_rows[source] = table.doubtful
-        self.report.read += len(table.triples)
-        self.report.literals_skipped += table.literals_skipped
-        self.report.blank_lines_skipped += table.blank_lines
-        self.report.comments_skipped += table.comments
-
-
 def _read_sources(
-    everything: Sequence[tuple[Split, Any]], reading: Reading, say: Callable[[str], None]
-) -> _Read:
+    everything: Sequence[tuple[Split, TripleSource]],
+    content: Content,
+    reading: Reading,
+    notify: Notify,
+) -> tuple[dict[Split, Codes], dict[str, pl.Series]]:
+    """Return the triples as codes of polars categories, and the names of the codes."""
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
     entity, relation = (pl.Categorical(each) for each in categories.values())
     schema = {"head": entity, "relation": relation, "tail": entity}
     frames: dict[Split, list[pl.DataFrame]] = {
         split: [pl.DataFrame(schema=schema)] for split in SPLITS
     }
-    read = _Read()
-    files = [(split, file) for split, source in everything for file in _files_of(source)]
-    for number, (split, source) in enumerate(files):
-        shown = str(source) if isinstance(source, str | Path) else str(IN_MEMORY)
-        shown = "standard input" if shown == STANDARD_INPUT else shown
-        say(f"Reading {shown}")
-        # Blank nodes of different files are different, though they may be written alike.
-        prefix = f"{number}." if len(files) > 1 else ""
-        table = read_table(source, schema, prefix, reading)
-        frames[split].append(table.triples)
-        read.add(shown, table)
+    files = [
+        (split, file)
+        for split, source in everything
+        for file in (find_files(source) if isinstance(source, str | Path) else [source])
+    ]
+    for i, (split, source) in enumerate(files):
+        shown = source if isinstance(source, str | Path) else IN_MEMORY
+        notify(f"Reading {'standard input' if str(shown) == STANDARD_INPUT else shown}")
+        # Blank nodes of different files are different, even with the same name.
+        prefix = f"{i}." if len(files) > 1 else ""
+        frames[split].append(read_source(source, content, schema, reading, prefix))
+    codes: dict[Split, Codes] = {}
     for split in SPLITS:
         joined = pl.concat(frames.pop(split))
-        read.codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
-    read.names = {kind: each.to_series() for kind, each in categories.items()}
-    return read
+        codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
+    return codes, {kind: each.to_series() for kind, each in categories.items()}
 
 
-def _files_of(source: Any) -> list[Any]:
-    return find_files(source) if isinstance(source, str | Path) else [source]
-
-
-def _with_labels(triples: Triples, read: _Read) -> Triples:
-    all_labels = {name: in_order(labels) for name, labels in read.labels.items()}
-    return replace(
-        triples,
-        labels={name: labels[0].text for name, labels in all_labels.items()},
-        all_labels=all_labels,
-        prefixes=read.prefixes,
-        blank_nodes=frozenset(read.blank_nodes),
-    )
-
-
-def _number(
+def _sorted_ids(
     names: pl.Series, used_codes: Sequence[NDArray[np.uint32]]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names in use, sorted by code point, and the id of each of polars' codes."""
+    """Return the names in use, sorted by code point, and the id of each code."""
     is_used = np.zeros(len(names), dtype=bool)
     for codes in used_codes:
         is_used[codes] = True
@@ -219,7 +193,7 @@ def _number(
 
 
 def _drop_duplicates(keys: dict[Split, NDArray[np.int64]], report: ReadReport) -> None:
-    """Make the splits distinct and disjoint, sorted; an earlier split keeps a shared triple."""
+    """Make the splits distinct, disjoint and sorted; an earlier split keeps a shared triple."""
     seen = np.empty(0, dtype=np.int64)
     for split in SPLITS:
         here = distinct(keys[split])
@@ -242,35 +216,296 @@ def split_triples(
 ) -> tuple[Ids, Ids, Ids]:
     """Hold out `valid` and `test` fractions at random; every entity and relation stays in train.
 
-    In random order, the first triple that mentions an entity or a relation is kept in train; the
-    held-out ones come from the rest, fewer than asked if the graph is too sparse.
+    In random order, the first triple with an entity or a relation is kept in train; the others may
+    be held out. A sparse graph yields fewer than asked. The parts are in the order of `triples`.
     """
-    shuffled = triples[np.random.default_rng(seed).permutation(len(triples))]
+    order = np.random.default_rng(seed).permutation(len(triples))
+    shuffled = triples[order]
     keep = np.zeros(len(triples), dtype=bool)
     for column in (shuffled[:, [0, 2]].ravel(), shuffled[:, 1].repeat(2)):
         first_mention = np.full(column.max(initial=-1) + 1, -1)
         first_mention[column[::-1]] = np.arange(len(column))[::-1] // 2  # the last writer wins
         keep[first_mention[first_mention >= 0]] = True
-    free = np.flatnonzero(~keep)
+    free = order[~keep]
     num_valid, num_test = num_held_out(valid, test, len(triples), len(free))
-    held_out_valid, held_out_test = free[:num_valid], free[num_valid : num_valid + num_test]
-    rest = np.ones(len(triples), dtype=bool)
-    rest[held_out_valid] = rest[held_out_test] = False
-
-    def in_order(part: Ids) -> Ids:
-        return part[np.lexsort(part.T[::-1])]
-
-    return (
-        in_order(shuffled[rest]),
-        in_order(shuffled[held_out_valid]),
-        in_order(shuffled[held_out_test]),
-    )
+    part = np.zeros(len(triples), dtype=np.int8)
+    part[free[:num_valid]] = 1
+    part[free[num_valid : num_valid + num_test]] = 2
+    return triples[part == 0], triples[part == 1], triples[part == 2]
 
 
 def num_held_out(valid: float, test: float, num_triples: int, num_free: int) -> tuple[int, int]:
-    """Return how many triples to hold out for valid and test if `num_free` may be."""
+    """Return the numbers of triples to hold out for valid and test, of `num_free` that may be."""
     num_valid, num_test = round(valid * num_triples), round(test * num_triples)
-    if num_valid + num_test > num_free:  # too few: share them in the same proportion
+    if num_valid + num_test > num_free:  # keep the proportion
         num_valid = round(num_free * valid / (valid + test))
         num_test = num_free - num_valid
     return num_valid, num_test
+
+
+# ---- one source ---------------------------------------------------------------------------------
+
+
+def read_source(
+    source: Any,
+    content: Content,
+    schema: Schema = STRINGS,
+    reading: Reading = DEFAULT,
+    blank_node_prefix: str = "",
+) -> pl.DataFrame:
+    """Return the triples of a file, an address, standard input (`-`) or a table in memory.
+
+    The ending of a file's name gives its format (`.gz` may follow). `schema` gives the types of
+    head, relation and tail: strings, or categories, which are faster and smaller for large files.
+    """
+
+    def read(file: Source) -> pl.DataFrame:
+        batches = read_file(file, content, schema, reading, blank_node_prefix)
+        return pl.concat([batch.cast(dict(schema)) for batch in batches])
+
+    if isinstance(source, str | Path) and is_address(source):
+        with tempfile.TemporaryDirectory() as folder:
+            frame = read(local_source(source, reading, Path(folder)))
+    elif isinstance(source, str | Path):
+        frame = read(Source.of(Path(source), reading))
+    elif _is_from("rdflib", source) and hasattr(source, "namespaces"):
+        frame = read(Source(IN_MEMORY, ".nt", source.serialize(format="nt", encoding="utf-8")))
+        content.prefixes = {**_prefixes_in_use(source), **content.prefixes}
+    else:
+        frame = triples_of_frame(as_frame(source), IN_MEMORY, content.report, reading)
+        frame = frame.cast(dict(schema))
+    content.report.read += len(frame)
+    return frame
+
+
+def read_file(
+    source: Source,
+    content: Content,
+    schema: Schema = STRINGS,
+    reading: Reading = DEFAULT,
+    blank_node_prefix: str = "",
+) -> Iterator[pl.DataFrame]:
+    """Yield the triples of a file in batches: of the types of `schema`, or strings."""
+    if source.suffix in SEPARATORS:
+        return read_delimited(source, content.report, schema, reading)
+    if source.suffix == ".parquet":
+        return read_parquet(source, content.report, reading)
+    syntax = rdf_format(source.suffix)
+    if syntax is None:
+        raise TripleError(
+            f"unknown format {source.suffix!r}. Known: {', '.join(SEPARATORS)}, .parquet and RDF "
+            "(.nt, .ttl, .nq, .trig, .n3, .rdf, .xml, .jsonld), also with .gz. Name it: --format.",
+            source.path,
+        )
+    return read_rdf(source, content, syntax, blank_node_prefix)
+
+
+def read_parquet(
+    source: Source, report: ReadReport, reading: Reading = DEFAULT
+) -> Iterator[pl.DataFrame]:
+    """Yield the triples of a Parquet file in batches."""
+    num_rows = 0
+    with scanning_parquet(source) as scanned:
+        for frame in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
+            if len(frame):
+                yield triples_of_frame(frame, source.path, report, reading, num_rows)
+            num_rows += len(frame)
+    if not num_rows:
+        raise TripleError(EMPTY, source.path)
+
+
+@contextmanager
+def scanning_parquet(source: Source) -> Iterator[pl.LazyFrame]:
+    """Yield a Parquet file as a lazy frame; errors name the file."""
+    try:
+        yield pl.scan_parquet(source.whole(), glob=False, hive_partitioning=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise TripleError(f"not a valid Parquet file ({why}).", source.path) from error
+
+
+def read_labels(path: Path, comment: str | None = None) -> dict[str, list[Label]]:
+    """Read a two-column TSV or CSV of name and label; the first label of a name is shown."""
+    source = Source.of(path)
+    if source.suffix not in SEPARATORS:
+        raise TripleError(f"labels come as {', '.join(SEPARATORS)}, also with .gz.", path)
+    schema = {"name": pl.String(), "label": pl.String()}
+    labels: dict[str, list[Label]] = {}
+    for frame in read_delimited(source, ReadReport(), schema, Reading(comment=comment)):
+        for name, text in frame.iter_rows():
+            others = labels.setdefault(name, [])
+            others.append(Label(text, rank=ALTERNATIVE if others else 0))
+    return labels
+
+
+# ---- tables in memory ---------------------------------------------------------------------------
+
+
+def find_triples(
+    columns: Sequence[str], name: Path | str, report: ReadReport, reading: Reading = DEFAULT
+) -> tuple[int, ...]:
+    """Return the indices of head, relation and tail; the report tells a header that reorders."""
+    if reading.columns is not None:
+        return indices_of(reading.columns, columns, name)
+    if found := find_columns(columns):
+        if found != (0, 1, 2):
+            report.headers[str(name)] = tuple(columns)
+        return found
+    if len(columns) == len(COLUMNS):
+        return (0, 1, 2)
+    raise TripleError(
+        f"its columns are {printable(', '.join(columns))}; {', '.join(COLUMNS)} expected. "
+        "Say which is which: --columns head=...,relation=...,tail=...",
+        name,
+    )
+
+
+def triples_of_frame(
+    frame: pl.DataFrame,
+    name: Path | str,
+    report: ReadReport,
+    reading: Reading = DEFAULT,
+    first_row: int = 0,
+) -> pl.DataFrame:
+    """Return head, relation and tail of a frame as strings.
+
+    An error names the row; `first_row` is that of the first one.
+    """
+    indices = find_triples(frame.columns, name, report, reading)
+    frame = frame.select(
+        _names_of(frame.to_series(index), name).alias(column)
+        for column, index in zip(COLUMNS, indices, strict=True)
+    )
+    if not len(frame):
+        raise TripleError(EMPTY, name)
+    is_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
+    gap = frame.select(is_gap.arg_true().first()).item()
+    if gap is not None:
+        raise TripleError("a name is empty.", name, first_row + gap + 1, unit="row")
+    return frame
+
+
+def _names_of(column: pl.Series, file: Path | str) -> pl.Series:
+    """Return the names in a column as strings; NaN is missing."""
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+    try:
+        if not column.dtype.is_nested():
+            return column.cast(pl.String)
+    except pl.exceptions.PolarsError:  # bytes that are not UTF-8, Python objects
+        pass
+    raise TripleError(
+        f"the column {column.name!r} holds {column.dtype}, not names or numbers.", file
+    )
+
+
+def as_frame(rows: Any) -> pl.DataFrame:
+    """Convert a polars or pandas frame, a NumPy array (n, 3) or rows of three to a polars frame."""
+    if isinstance(rows, pl.LazyFrame):
+        return rows.collect()
+    if isinstance(rows, pl.DataFrame):
+        return rows
+    if _is_from("pandas", rows) and hasattr(rows, "columns"):
+        table = rows.astype(object).where(rows.notna(), None)
+        return pl.DataFrame({str(column): _strings(table[column]) for column in table.columns})
+    if isinstance(rows, np.ndarray):
+        if rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
+            raise InvalidArgument(f"An array of triples is (n, 3), not {rows.shape}.")
+        rows = rows.tolist()
+    if isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable):
+        raise InvalidArgument(
+            "Triples come as files, rows of three, a polars or pandas frame, a NumPy array (n, 3) "
+            f"or an rdflib graph, not as a {type(rows).__name__}."
+        )
+    listed = []
+    for line, row in enumerate(rows, 1):
+        names = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
+        if len(names) != len(COLUMNS):
+            raise TripleError(
+                f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, line, unit="row"
+            )
+        listed.append(names)
+    columns = zip(*listed, strict=True) if listed else [()] * len(COLUMNS)
+    return pl.DataFrame(
+        {f"column {i}": _strings(column) for i, column in enumerate(columns)},
+        schema_overrides={f"column {i}": pl.String for i in range(len(COLUMNS))},
+    )
+
+
+def _strings(values: Iterable[Any]) -> list[str | None]:
+    """Return names as strings, None where missing."""
+    names = [None if value is None or value != value else str(value) for value in values]
+    for number, name in enumerate(names, 1):
+        try:
+            (name or "").encode()
+        except UnicodeEncodeError as error:
+            raise TripleError(
+                f"{name!r} is not valid Unicode.", IN_MEMORY, number, unit="row"
+            ) from error
+    return names
+
+
+def _prefixes_in_use(graph: Any) -> dict[str, str]:
+    """Return the prefixes of an rdflib graph that an IRI begins with: it declares some thirty."""
+    iris = {str(term) for triple in graph.triples((None, None, None)) for term in triple}
+    return {
+        prefix: str(start)
+        for prefix, start in graph.namespaces()
+        if any(iri.startswith(str(start)) for iri in iris)
+    }
+
+
+def _is_from(package: str, rows: Any) -> bool:
+    """Tell whether the class of an object is from a package, without importing that."""
+    return any(kind.__module__.split(".")[0] == package for kind in type(rows).__mro__)
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def write_triples(
+    triples: pl.DataFrame,
+    path: Path,
+    labels: Mapping[str, Sequence[Label]],
+    prefixes: Mapping[str, str],
+    suffix: str | None = None,
+) -> None:
+    """Write a frame of head, relation, tail to a file, whole or not at all, or to `-`.
+
+    Only RDF holds labels and prefixes. `suffix` overrides the path's own.
+    """
+    suffix, is_zipped = suffix or suffix_of(path), path.suffix.lower() == ".gz"
+    if suffix not in WRITTEN_FORMATS or (is_zipped and suffix == ".parquet"):
+        ending = suffix + ".gz" * is_zipped
+        fault = f"cannot write {ending!r}" if ending else "the name has no ending"
+        raise TripleError(
+            f"{fault}. Choose {', '.join(WRITTEN_FORMATS)}; all but .parquet also with .gz; or "
+            "name it: --format csv.",
+            path,
+        )
+    # Into memory first: polars' errors do not tell a full disk from any other. The header keeps the
+    # first row from being mistaken for one.
+    buffer = io.BytesIO()
+    if suffix == ".parquet":
+        triples.write_parquet(buffer)
+    elif suffix == ".csv":
+        triples.write_csv(buffer, quote_style="always")
+    elif suffix in SEPARATORS:
+        lost = triples.filter(pl.any_horizontal(pl.all().str.contains(r"[\t\r\n]")))
+        if len(lost):
+            raise TripleError(
+                f"the triple {lost.row(0)} does not survive TSV: a name has a tab or a line break. "
+                "Write .csv, .parquet or .nt instead.",
+                path,
+            )
+        triples.write_csv(buffer, separator="\t", quote_style="never")
+    else:
+        write_rdf(triples, buffer, RDF_FORMATS[suffix], labels, prefixes)
+    content: bytes | memoryview = buffer.getbuffer()
+    content = gzip.compress(content, compresslevel=6, mtime=0) if is_zipped else content
+    if str(path) == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    with writing_file(path) as partial:
+        partial.write_bytes(content)

@@ -2,17 +2,17 @@
 
 from betae.models.base import QueryModel
 from betae.models.beta import BetaConfig, BetaE
-from betae.models.box import BoxConfig, Query2Box
+from betae.models.box import Query2Box, Query2BoxConfig
 from betae.models.complex import ComplEx, ComplexConfig
-from betae.models.vector import GQE, VectorConfig
+from betae.models.vector import GQE, GQEConfig
 
-ModelConfig = BetaConfig | BoxConfig | VectorConfig | ComplexConfig
+ModelConfig = BetaConfig | Query2BoxConfig | GQEConfig | ComplexConfig
 
 # The one table of models: name in recipes and on disk -> how it is configured and built.
 MODELS: dict[str, tuple[type[ModelConfig], type[QueryModel]]] = {
     "betae": (BetaConfig, BetaE),
-    "query2box": (BoxConfig, Query2Box),
-    "gqe": (VectorConfig, GQE),
+    "query2box": (Query2BoxConfig, Query2Box),
+    "gqe": (GQEConfig, GQE),
     "complex": (ComplexConfig, ComplEx),
 }
 
@@ -21,11 +21,11 @@ __all__ = [
     "MODELS",
     "BetaConfig",
     "BetaE",
-    "BoxConfig",
     "ComplEx",
     "ComplexConfig",
+    "GQEConfig",
     "ModelConfig",
     "Query2Box",
+    "Query2BoxConfig",
     "QueryModel",
-    "VectorConfig",
 ]

@@ -8,38 +8,36 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from betae.checks import check_choice, check_positive
+from betae.checks import Settings
 from betae.errors import InvalidArgument
-from betae.models.base import Attention, QueryModel, mean_by, normal, normal_parameter
+from betae.models.base import Attention, QueryModel, normal, normal_parameter
 from betae.models.divergence import divergence, entity_table, entropy
 from betae.models.rows import Rows
 
 
 @dataclass(frozen=True)
-class BetaConfig:
+class BetaConfig(Settings):
     """The shape of a BetaE model."""
 
+    or_zero = ("dropout",)
     dim: int = 400  # Beta distributions of an embedding
     hidden: int = 256  # width of the projection's hidden layers (why 256: docs/recipes.md)
     layers: int = 2  # hidden layers of the projection
     projection: Literal["modulated", "concatenated"] = "modulated"
     bound: Literal["smooth", "clamp"] = "smooth"
     spread: float = 0.3  # of the entities' initial log-parameters
-    dropout: float = 0.0  # in training, the share of anchors' and hidden numbers set to zero
+    dropout: float = 0.0  # of anchors' parameters and hidden units
 
     def __post_init__(self) -> None:
-        for name in ("dim", "hidden", "layers"):
-            check_positive(name, getattr(self, name), whole=True)
-        check_positive("spread", self.spread)
-        check_positive("dropout", self.dropout, or_zero=True)
+        super().__post_init__()
         if self.dropout >= 1:
             raise InvalidArgument(f"dropout is {self.dropout!r}; it must be below 1.")
-        check_choice("projection", self.projection, ("modulated", "concatenated"))
-        check_choice("bound", self.bound, ("smooth", "clamp"))
 
 
 class BetaE(QueryModel):
     """Ren & Leskovec, "Beta Embeddings for Multi-Hop Logical Reasoning in Knowledge Graphs", 2020.
+
+    https://arxiv.org/abs/2010.11465
 
     Idea: a set is a density on [0, 1] in each dimension; an intersection multiplies densities and
     a complement turns dense regions into thin ones. A row holds log-parameters
@@ -52,7 +50,7 @@ class BetaE(QueryModel):
         distance    sum KL(entity || query)              one matrix product, see `divergence`
 
     bound is smooth, 3 tanh(x / 3), which keeps parameters in 0.05 .. 20, or the reference's clamp
-    of parameters to at least 0.05. All operators keep to parameters that are finite and positive.
+    of parameters to at least 0.05. All operators keep parameters finite and positive.
     """
 
     name = "betae"
@@ -60,32 +58,24 @@ class BetaE(QueryModel):
     has_complement = True
 
     def __init__(
-        self,
-        num_entities: int,
-        num_relations: int,
-        config: BetaConfig | None = None,
-        rows: Rows | None = None,
+        self, num_entities: int, num_relations: int, config: BetaConfig, rows: Rows | None = None
     ):
-        self.config = config or BetaConfig()
-        super().__init__(num_entities, num_relations, self.config.dim, rows)
-        self.entities = nn.Parameter(self.rows.new(2 * self.dim, normal(0.0, self.config.spread)))
+        super().__init__(num_entities, num_relations, config, rows)
+        self.entities = nn.Parameter(self.rows.new(2 * self.dim, normal(0.0, config.spread)))
         kinds = {"modulated": ModulatedProjection, "concatenated": ConcatenatedProjection}
-        self.projection = kinds[self.config.projection](num_relations, self.config)
+        self.projection = kinds[config.projection](num_relations, config)
+        tables = self.projection.named_parameters(recurse=False)
+        self.relation_tables = tuple(f"projection.{name}" for name, _ in tables)
         self.attention = Attention(2 * self.dim, self.dim, self.dim)
 
-    def relation_tables(self) -> tuple[str, ...]:
-        """Return the parameters with a row for each relation."""
-        names = (name for name, _ in self.projection.named_parameters(recurse=False))
-        return tuple(f"projection.{name}" for name in names)
-
     def bound(self, x: Tensor) -> Tensor:
-        """Map any numbers to log-parameters."""
+        """Map any values to log-parameters."""
         if self.config.bound == "smooth":
             return 3 * torch.tanh(x / 3)
         return torch.log(torch.clamp(x + 1, min=0.05, max=1e9))
 
     def embed_entities(self, ids: Tensor) -> Tensor:
-        """Return the log-parameters of entities; dropped ones are 0, a uniform density."""
+        """Return the log-parameters of entities; dropped values are 0, a uniform density."""
         x = self.bound(self.look_up(ids))
         if self.training and self.config.dropout:
             x = x * (torch.rand_like(x) >= self.config.dropout)
@@ -93,13 +83,13 @@ class BetaE(QueryModel):
 
     def project(self, sets: Tensor, relations: Tensor) -> Tensor:
         """Apply the relation's transformation."""
-        # A network in bfloat16 gives bfloat16; what follows needs the full precision.
+        # The network may be in bfloat16; the following steps need full precision.
         return self.bound(self.projection(sets, relations).to(sets.dtype))
 
     def intersect(self, sets: Tensor) -> Tensor:
         """Take the weighted product of the densities: the weighted mean of the parameters."""
         weights = self.attention(sets).repeat(1, 1, 2)  # one weight for alpha and beta
-        return torch.log(mean_by(weights, sets.exp()))
+        return torch.log((weights * sets.exp()).sum(dim=1))
 
     def negate(self, sets: Tensor) -> Tensor:
         """Take the reciprocal of the parameters."""
@@ -107,8 +97,7 @@ class BetaE(QueryModel):
 
     def table(self, ids: Tensor | None = None) -> Tensor:
         """Return the inner-product form of entities, (num_entities, 2 dim + 1)."""
-        x = self.entities if ids is None else self.look_up(ids)
-        return entity_table(self.bound(x).exp())
+        return entity_table(self.bound(super().table(ids)).exp())
 
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the divergence of every entity from every set."""
@@ -128,7 +117,7 @@ class ModulatedProjection(nn.Module):
     """s_r x + t_r + MLP(x, r): the relation scales and shifts input and hidden layer.
 
     The last layer of the MLP starts at zero: at first every relation is a scale and a shift, which
-    is learned fast, and the network adds what these cannot express.
+    are learned fast, and the network then adds what these cannot express.
     """
 
     def __init__(self, num_relations: int, config: BetaConfig):

@@ -1,4 +1,4 @@
-"""ComplEx: a link predictor, which knows single edges and nothing else."""
+"""ComplEx: a link predictor, which scores single edges."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from betae.checks import check_positive
-from betae.models.base import QueryModel, normal, normal_parameter
-from betae.models.products import inner_products
+from betae.checks import Settings
+from betae.models.base import QueryModel, inner_products, normal, normal_parameter
 from betae.models.rows import Rows
 from betae.queries.ast import Entity, Project, Query
 
 
 @dataclass(frozen=True)
-class ComplexConfig:
-    """The size of a ComplEx model, and the two costs that keep it from over-fitting."""
+class ComplexConfig(Settings):
+    """The size of a ComplEx model, and its regularisation."""
 
-    dim: int = 400  # complex numbers of an entity or a relation: twice as many weights
+    or_zero = ("n3", "relation_weight")
+    dim: int = 400  # complex values per entity and relation: twice as many weights
     n3: float = 0.05  # weight of the cubed absolute values of head, relation and tail; 0: off
     relation_weight: float = 4.0  # weight of predicting the relation from head and tail; 0: off
     deviation: float = 1e-3  # of the initial weights
-
-    def __post_init__(self) -> None:
-        check_positive("dim", self.dim, whole=True)
-        check_positive("deviation", self.deviation)
-        check_positive("n3", self.n3, or_zero=True)
-        check_positive("relation_weight", self.relation_weight, or_zero=True)
 
 
 class ComplEx(QueryModel):
@@ -36,12 +30,12 @@ class ComplEx(QueryModel):
     Idea: entities and relations are vectors of complex numbers; an edge (h, r, t) scores
     Re sum_i h_i r_i conj(t_i).
 
-        project     h r                                     product, number by number
-        distance    -Re sum h r conj(t)                     may be negative: only its order counts
+        project     h r                                     elementwise product
+        distance    -Re sum h r conj(t)                     may be negative: only the order matters
 
-    A row of weights holds the real parts, then the imaginary ones, so the score is a plain inner
-    product of rows. Nothing here stands for a set, so the only query is a single step from an
-    entity; over the completed graph (see `betae.answering`) all others are made of such steps.
+    A row of weights holds the real parts, then the imaginary ones, so the score is a real inner
+    product of rows. There is no embedding of sets: the only query is a single projection of an
+    entity. The completed graph (see `betae.answering`) answers other queries from such edges.
     Trained as in Lacroix et al., "Canonical Tensor Decomposition for Knowledge Base Completion",
     2018, and Chen et al., "Relation Prediction as an Auxiliary Training Objective for Improving
     Multi-Relational Graph Representations", 2021.
@@ -49,50 +43,31 @@ class ComplEx(QueryModel):
 
     name = "complex"
     metric = "inner product"
+    lacks = "embed {}"
     advice = (
-        "It knows single edges only. The completed graph answers any query with them: use "
+        "It scores single edges only. The completed graph answers any query with them: use "
         "method = 'completed'. To embed queries, train a model with name = 'betae'."
     )
 
     def __init__(
-        self,
-        num_entities: int,
-        num_relations: int,
-        config: ComplexConfig | None = None,
-        rows: Rows | None = None,
+        self, num_entities: int, num_relations: int, config: ComplexConfig, rows: Rows | None = None
     ):
-        self.config = config or ComplexConfig()
-        super().__init__(num_entities, num_relations, self.config.dim, rows)
-        width, deviation = 2 * self.dim, self.config.deviation
+        super().__init__(num_entities, num_relations, config, rows)
+        width, deviation = 2 * config.dim, config.deviation
         self.entities = nn.Parameter(self.rows.new(width, normal(0.0, deviation)))
         self.relations = normal_parameter(num_relations, width, 0.0, deviation)
 
     def can(self, query: Query) -> bool:
-        """Tell whether a query is a single step from an entity."""
+        """Whether a query is a single projection of an entity."""
         return isinstance(query, Project) and isinstance(query.operand, Entity)
 
-    def _what_it_lacks(self, query: Query) -> str:
-        return f"embed {query}"
-
-    def relation_tables(self) -> tuple[str, ...]:
-        """Return the parameters with a row for each relation."""
-        return ("relations",)
-
-    def embed_entities(self, ids: Tensor) -> Tensor:
-        """Return the vectors of entities."""
-        return self.look_up(ids)
-
     def project(self, sets: Tensor, relations: Tensor) -> Tensor:
-        """Multiply by the relation, number by number."""
+        """Multiply by the relation, elementwise."""
         return complex_product(sets, nn.functional.embedding(relations, self.relations))
 
     def intersect(self, sets: Tensor) -> Tensor:  # noqa: ARG002
-        """Raise UnsupportedQuery: a product of numbers stands for no set."""
+        """Raise UnsupportedQuery: there is no embedding of sets."""
         self._cannot("intersect")
-
-    def table(self, ids: Tensor | None = None) -> Tensor:
-        """Return the vectors of entities, (num_entities, 2 dim)."""
-        return self.entities if ids is None else self.embed_entities(ids)
 
     def distance(self, sets: Tensor, table: Tensor) -> Tensor:
         """Return the score, negated."""

@@ -12,7 +12,7 @@ entity alone:
     F(v) = [psi(a_v + b_v) - psi(a_v) ; psi(a_v + b_v) - psi(b_v)]
     c(q) = sum ln B(a_q, b_q),    f(v) = -c(v) - < [a_v ; b_v], F(v) >
 
-So a table [F(v), f(v)] of all entities, made once, ranks them by one matrix product. The signed
+So a precomputed table [F(v), f(v)] of all entities ranks them by one matrix product. The signed
 differential entropy is -(f(v) + sum F(v)).
 """
 
@@ -25,18 +25,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from betae.models import special
-from betae.models.products import inner_products
+from betae.models.base import inner_products
+from betae.models.special import as_array
 
 
 class _BetaFeatures(torch.autograd.Function):
-    """(params) -> (F, c, f), with the gradient in closed form: it needs only trigamma."""
+    """(params) -> (F, c, f), with a closed-form gradient that needs only trigamma."""
 
     @staticmethod
     def forward(ctx: Any, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if _has_kernel(params):
-            features, log_beta = map(
-                torch.from_numpy, special.features(params.detach().contiguous().numpy())
-            )
+            features, log_beta = map(torch.from_numpy, special.features(as_array(params)))
         else:
             a, b = params.chunk(2, dim=-1)
             features = torch.digamma(a + b).repeat(1, 2) - torch.digamma(params)
@@ -52,21 +51,17 @@ class _BetaFeatures(torch.autograd.Function):
         params, features = ctx.saved_tensors
         grad_features, grad_log_beta, grad_offset = grads
         result = None
-        if grad_features is not None or grad_offset is not None:
-            if grad_features is None:
-                grad_features = torch.zeros_like(params)
-            if grad_offset is None:
-                grad_offset = params.new_zeros(len(params))
+        if grad_features is not None and grad_offset is not None:  # both or neither are used
             if _has_kernel(params):
-                result = torch.from_numpy(
-                    special.features_backward(
-                        params.detach().contiguous().numpy(),
-                        grad_features.contiguous().numpy(),
-                        grad_offset.contiguous().numpy(),
-                    )
-                )
+                arrays = map(as_array, (params, grad_features, grad_offset))
+                result = torch.from_numpy(special.features_backward(*arrays))
             else:
-                result = _backward(params, grad_features, grad_offset)
+                a, b = params.chunk(2, dim=-1)
+                first, second = grad_features.chunk(2, dim=-1)
+                g = grad_offset.unsqueeze(-1)
+                shared = (first + second - g * (a + b)) * torch.polygamma(1, a + b)
+                by_params = (g * params - grad_features) * torch.polygamma(1, params)
+                result = shared.repeat(1, 2) + by_params
         if grad_log_beta is not None:  # d ln B / da = psi(a) - psi(a + b) = -F
             through_log_beta = features * -grad_log_beta.unsqueeze(-1)
             result = through_log_beta if result is None else result + through_log_beta
@@ -75,14 +70,6 @@ class _BetaFeatures(torch.autograd.Function):
 
 def _has_kernel(params: Tensor) -> bool:
     return params.device.type == "cpu" and params.dtype == torch.float32
-
-
-def _backward(params: Tensor, grad_features: Tensor, grad_offset: Tensor) -> Tensor:
-    a, b = params.chunk(2, dim=-1)
-    g = grad_offset.unsqueeze(-1)
-    first, second = grad_features.chunk(2, dim=-1)
-    shared = (first + second - g * (a + b)) * torch.polygamma(1, a + b)
-    return shared.repeat(1, 2) + (g * params - grad_features) * torch.polygamma(1, params)
 
 
 def _beta_features(params: Tensor) -> tuple[Tensor, Tensor, Tensor]:

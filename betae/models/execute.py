@@ -1,6 +1,11 @@
-"""Run a mixed batch of queries of any shapes on any model, stage by stage (see `plan`).
+"""Embed mixed batches of queries of any shape with any model.
 
-In disjunctive normal form a query has a row for each branch, and its best branch counts.
+A structure is compiled once into plans, one per branch of its normal form: lists of nodes whose
+symbols are columns of the batch's symbol matrix. A mix of structures is scheduled once into stages:
+a stage is one call of the model, such as all projections of the same depth, or all intersections of
+the same number of sets, whatever structures they belong to.
+
+In disjunctive normal form a query has a row per branch, and its closest branch counts.
 """
 
 from __future__ import annotations
@@ -8,18 +13,132 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from betae.checks import check_choice
 from betae.errors import InvalidArgument
 from betae.models.base import QueryModel
-from betae.models.plan import Place, Schedule, Stage, schedule
-from betae.models.plan import UnionForm as UnionForm
-from betae.queries.ast import Entity, Not, Project, Query
-from betae.queries.structures import columns_of, fill, structure_of
+from betae.queries.ast import And, Entity, Not, Project, Query
+from betae.queries.rewrite import dnf_branches, to_de_morgan
+from betae.queries.structures import columns_of, fill, num_symbols, structure_of
 
-SCORES_AT_ONCE = 2**25  # numbers in a block of distances: 128 MiB in float32
+UnionForm = Literal["DNF", "DM"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step of a plan; operands are indices of earlier nodes."""
+
+    kind: type[Query]
+    operands: tuple[int, ...]
+    column: int  # of the symbols, for Entity and Project
+    depth: int  # projections below and at this node
+    query: Query  # the subtree it computes, with columns for names
+
+
+Plan = tuple[Node, ...]  # the last node is the root
+
+
+@lru_cache(maxsize=4096)
+def plans(structure: Query, union: UnionForm) -> tuple[Plan, ...]:
+    """Compile a structure without fixed names: one plan per branch of the normal form."""
+    check_choice("union", union, get_args(UnionForm))
+    columns = fill(structure, range(num_symbols(structure)))
+    branches = dnf_branches(columns) if union == "DNF" else (to_de_morgan(columns),)
+    return tuple(map(_plan, branches))
+
+
+def _plan(query: Query) -> Plan:
+    plan: list[Node] = []
+    indices: dict[Query, int] = {}  # a subtree that occurs twice is computed once
+
+    def visit(node: Query) -> int:
+        if node not in indices:
+            operands = tuple(map(visit, node.operands))
+            depth, column = max((plan[i].depth for i in operands), default=0), -1
+            if isinstance(node, Project):
+                depth, column = depth + 1, int(node.relation)
+            elif isinstance(node, Entity):
+                column = int(node.name)
+            indices[node] = len(plan)
+            plan.append(Node(type(node), operands, column, depth, node))
+        return indices[node]
+
+    visit(query)
+    return tuple(plan)
+
+
+# ---- schedules ----------------------------------------------------------------------------------
+
+NodeId = tuple[int, int]  # index of a plan in the schedule, and of a node in the plan
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes that one call of the model computes; all tuples are parallel to `ids`."""
+
+    kind: type[Query]
+    ids: tuple[NodeId, ...]
+    structures: tuple[int, ...]  # index of each node's structure
+    columns: tuple[int, ...]  # of its symbols, for Entity and Project
+    operands: tuple[tuple[NodeId, ...], ...]  # first operands, second operands, ...
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The plans of a mix of structures, and the stages that compute all their nodes."""
+
+    plans: tuple[Plan, ...]
+    structures: tuple[int, ...]  # index of each plan's structure
+    stages: tuple[Stage, ...]
+
+
+@lru_cache(maxsize=256)
+def schedule(structures: tuple[Query, ...], union: UnionForm) -> Schedule:
+    """Arrange the nodes of some structures in as few stages as possible."""
+    pairs = [(i, plan) for i, each in enumerate(structures) for plan in plans(each, union)]
+    owners, all_plans = zip(*pairs, strict=True)
+    stages = tuple(_stage(nodes, owners) for nodes in _steps(all_plans))
+    return Schedule(all_plans, owners, stages)
+
+
+def _steps(all_plans: Sequence[Plan]) -> Iterator[dict[NodeId, Node]]:
+    """Yield nodes that are computed together, depth by depth.
+
+    Complements come before intersections, so that those with and without them are one stage.
+    """
+    kinds = (Entity, Project, Not, And)
+    waiting = {(i, j): node for i, plan in enumerate(all_plans) for j, node in enumerate(plan)}
+    while waiting:
+        by_step: dict[tuple[int, int], dict[NodeId, Node]] = defaultdict(dict)
+        for (i, j), node in waiting.items():
+            if not any((i, operand) in waiting for operand in node.operands):
+                by_step[node.depth, kinds.index(node.kind)][i, j] = node
+        by_arity: dict[int, dict[NodeId, Node]] = defaultdict(dict)
+        for key, node in by_step[min(by_step)].items():
+            by_arity[len(node.operands)][key] = waiting.pop(key)
+        yield from by_arity.values()
+
+
+def _stage(nodes: dict[NodeId, Node], owners: Sequence[int]) -> Stage:
+    first = next(iter(nodes.values()))
+    return Stage(
+        first.kind,
+        tuple(nodes),
+        tuple(owners[plan] for plan, _ in nodes),
+        tuple(node.column for node in nodes.values()),
+        tuple(
+            tuple((plan, node.operands[which]) for (plan, _), node in nodes.items())
+            for which in range(len(first.operands))
+        ),
+    )
+
+
+SCORES_PER_BLOCK = 2**25  # 128 MiB in float32
 
 
 @dataclass(frozen=True)
@@ -28,19 +147,19 @@ class Group:
 
     structure: Query
     symbols: Tensor  # (num_queries, num_symbols)
-    positions: Tensor  # (num_queries,): where they stand in the batch
+    positions: Tensor  # (num_queries,): indices in the batch
 
     def to(self, device: torch.device) -> Group:
-        """Return the group on a device."""
+        """Move the group to a device."""
         return Group(self.structure, self.symbols.to(device), self.positions.to(device))
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The embeddings of a batch; a query of a union in DNF has several rows."""
+    """The embeddings of a batch; a union in DNF has a row per branch."""
 
     sets: Tensor  # (num_rows, width)
-    owners: Tensor  # (num_rows,): the position of the query that a row belongs to
+    owners: Tensor  # (num_rows,): index of each row's query
     num_queries: int
 
     def best(self, per_row: Tensor) -> Tensor:
@@ -56,7 +175,7 @@ class Embedded:
         return start.scatter_reduce(0, index, per_row, reduce="amin")
 
     def rows_by_query(self) -> tuple[Tensor, ...]:
-        """Return the numbers of the rows of every query, found by one sort."""
+        """Return the row indices of every query."""
         order = torch.argsort(self.owners, stable=True)
         counts = torch.bincount(self.owners, minlength=self.num_queries)
         return torch.split(order, counts.tolist())
@@ -64,78 +183,39 @@ class Embedded:
 
 def group_queries(queries: Sequence[Query]) -> list[Group]:
     """Group queries of ids by structure."""
-    rows: dict[Query, list[tuple[int, ...]]] = defaultdict(list)
-    positions: dict[Query, list[int]] = defaultdict(list)
+    rows: dict[Query, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     for position, query in enumerate(queries):
         structure, symbols = structure_of(query)
-        rows[structure].append(symbols)
-        positions[structure].append(position)
+        rows[structure].append((symbols, position))
     return [
-        Group(structure, torch.tensor(rows[structure]), torch.tensor(positions[structure]))
-        for structure in rows
+        Group(structure, *map(torch.tensor, zip(*of_structure, strict=True)))
+        for structure, of_structure in rows.items()
     ]
 
 
 def embed_queries(
     model: QueryModel, queries: Sequence[Query] | Sequence[Group], union: UnionForm = "DNF"
 ) -> Embedded:
-    """Embed a batch of queries of ids, or of groups of them, in any mix."""
+    """Embed a batch of queries of ids, or of groups of such queries."""
     groups = [group.to(model.entities.device) for group in _as_groups(queries)]
     work = schedule(tuple(group.structure for group in groups), union)
-    _check_branches(model, groups, work)
+    for plan, i in zip(work.plans, work.structures, strict=True):
+        if not model.can(plan[-1].query):
+            model.require([groups[i].structure])
     values = _run(model, groups, work)
     return Embedded(
-        torch.cat([values[root] for root in work.roots]),
-        torch.cat([groups[number].positions for number in work.structures]),
+        torch.cat([values[i, len(plan) - 1] for i, plan in enumerate(work.plans)]),
+        torch.cat([groups[i].positions for i in work.structures]),
         sum(len(group.positions) for group in groups),
     )
 
 
 def anchors_of(groups: Sequence[Group], num_entities: int) -> Tensor:
-    """Return the ids of the entities that `embed_queries` will look up, in any order."""
+    """Return the ids of the entities that `embed_queries` looks up, in any order."""
     groups = _as_groups(groups)
     stages = schedule(tuple(group.structure for group in groups), "DNF").stages
-    return torch.cat(
-        [
-            _symbols(groups, stage, num_entities, "entity")
-            for stage in stages
-            if stage.kind is Entity
-        ]
-    )
-
-
-def embed_nodes(
-    model: QueryModel, query: Query, union: UnionForm = "DNF"
-) -> list[list[tuple[Query, Tensor]]]:
-    """Return, for each branch of one query, every node with its embedding, (width,).
-
-    Operands come before the nodes that use them; a part that occurs twice is listed once.
-    """
-    group = group_queries([query])[0].to(model.entities.device)
-    work = schedule((group.structure,), union)
-    _check_branches(model, [group], work)
-    values = _run(model, [group], work)
-    symbols = group.symbols[0].tolist()
-    return [
-        [
-            (_with_symbols(node.query, symbols), values[branch, place][0])
-            for place, node in enumerate(plan)
-        ]
-        for branch, plan in enumerate(work.plans)
-    ]
-
-
-def _with_symbols(query: Query, symbols: Sequence[int]) -> Query:
-    """Replace columns by the symbols that stand there."""
-    structure, columns = structure_of(query)
-    return fill(structure, [symbols[column] for column in columns])
-
-
-def _check_branches(model: QueryModel, groups: Sequence[Group], work: Schedule) -> None:
-    """Raise UnsupportedQuery, with the structure, if the model cannot do one of its branches."""
-    for plan, number in zip(work.plans, work.structures, strict=True):
-        if not model.can(plan[-1].query):
-            model.require([groups[number].structure])
+    of_anchors = [stage for stage in stages if stage.kind is Entity]
+    return torch.cat([_symbols(groups, stage, num_entities, "entity") for stage in of_anchors])
 
 
 def _as_groups(queries: Sequence[Query] | Sequence[Group]) -> list[Group]:
@@ -150,50 +230,45 @@ def _as_groups(queries: Sequence[Query] | Sequence[Group]) -> list[Group]:
 
 
 def with_all_symbols(group: Group) -> Group:
-    """Turn names that are fixed in the structure into symbols, so that plans see only columns."""
+    """Turn names that are fixed in the structure into symbols: plans have columns only."""
     columns = columns_of(group.structure)
-    if len(columns.names) == group.symbols.shape[1]:
+    if len(columns.fixed) == group.symbols.shape[1]:
         return group
     symbols = torch.from_numpy(columns.expand(group.symbols.cpu().numpy()))
     return Group(columns.structure, symbols.to(group.symbols), group.positions)
 
 
-def _run(model: QueryModel, groups: Sequence[Group], work: Schedule) -> dict[Place, Tensor]:
+def _run(model: QueryModel, groups: Sequence[Group], work: Schedule) -> dict[NodeId, Tensor]:
     """Return the value of every node of every plan, each (num_queries of its group, width)."""
-    values: dict[Place, Tensor] = {}
-    results: dict[tuple[Place, ...], Tensor] = {}  # of whole stages
+    values: dict[NodeId, Tensor] = {}
+    results: dict[tuple[NodeId, ...], Tensor] = {}  # of whole stages
 
-    def gather(places: tuple[Place, ...]) -> Tensor:
-        if places in results:  # the rows of a stage as they are: nothing to put together
-            return results[places]
-        return torch.cat([values[place] for place in places])
+    def gather(ids: tuple[NodeId, ...]) -> Tensor:
+        if ids in results:  # exactly the rows of a stage
+            return results[ids]
+        return torch.cat([values[each] for each in ids])
 
     for stage in work.stages:
-        result = _apply(model, groups, stage, [gather(places) for places in stage.operands])
-        results[stage.places] = result
-        sizes = [len(groups[number].positions) for number in stage.structures]
-        values.update(zip(stage.places, torch.split(result, sizes), strict=True))
+        operands = [gather(ids) for ids in stage.operands]
+        if stage.kind is Entity:
+            result = model.embed_entities(_symbols(groups, stage, model.num_entities, "entity"))
+        elif stage.kind is Project:
+            relations = _symbols(groups, stage, model.num_relations, "relation")
+            result = model.project(operands[0], relations)
+        elif stage.kind is Not:
+            result = model.negate(operands[0])
+        else:
+            result = model.intersect(torch.stack(operands, dim=1))
+        results[stage.ids] = result
+        sizes = [len(groups[i].positions) for i in stage.structures]
+        values.update(zip(stage.ids, torch.split(result, sizes), strict=True))
     return values
 
 
-def _apply(
-    model: QueryModel, groups: Sequence[Group], stage: Stage, operands: list[Tensor]
-) -> Tensor:
-    """Call the verb of a stage."""
-    if stage.kind is Entity:
-        return model.embed_entities(_symbols(groups, stage, model.num_entities, "entity"))
-    if stage.kind is Project:
-        relations = _symbols(groups, stage, model.num_relations, "relation")
-        return model.project(operands[0], relations)
-    if stage.kind is Not:
-        return model.negate(operands[0])
-    return model.intersect(torch.stack(operands, dim=1))
-
-
 def _symbols(groups: Sequence[Group], stage: Stage, limit: int, what: str) -> Tensor:
-    """Return the ids that the nodes of a stage name, once they are ids of the model."""
+    """Return the ids of the nodes of a stage; raise InvalidArgument if out of range."""
     columns = zip(stage.structures, stage.columns, strict=True)
-    ids = torch.cat([groups[number].symbols[:, column] for number, column in columns])
+    ids = torch.cat([groups[i].symbols[:, column] for i, column in columns])
     lowest, highest = int(ids.min()), int(ids.max())
     if lowest < 0 or highest >= limit:
         wrong = lowest if lowest < 0 else highest
@@ -202,12 +277,12 @@ def _symbols(groups: Sequence[Group], stage: Stage, limit: int, what: str) -> Te
 
 
 def score_blocks(
-    model: QueryModel, embedded: Embedded, table: Tensor, scores_at_once: int = SCORES_AT_ONCE
+    model: QueryModel, embedded: Embedded, table: Tensor, scores_per_block: int = SCORES_PER_BLOCK
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of the batch with their distances, (n, num_entities), one block at a time.
+    """Yield slices of the batch with their distances, (n, num_entities).
 
-    A block holds at most `scores_at_once` distances (but at least one query), so memory does not
-    grow with the batch; a model may need a few times a block while it works.
+    A block has at most `scores_per_block` distances, but at least one query; a model may need a few
+    times the memory of a block.
     """
     order = torch.argsort(embedded.owners, stable=True)
     sets, owners = embedded.sets[order], embedded.owners[order]
@@ -216,7 +291,7 @@ def score_blocks(
     first = 0
     while first < embedded.num_queries:
         start = int(ends[first] - counts[first])
-        limit = start + max(1, scores_at_once // max(1, len(table)))
+        limit = start + max(1, scores_per_block // max(1, len(table)))
         last = max(first + 1, int(torch.searchsorted(ends, limit, right=True)))
         stop = int(ends[last - 1])
         block = Embedded(sets[start:stop], owners[start:stop] - first, last - first)

@@ -1,7 +1,7 @@
-"""L1 distances of rows against rows, with their gradient (numba, float32).
+"""L1 distances between rows, with their gradient (numba, float32).
 
-PyTorch's `cdist` takes several times as long for p = 1 on a CPU (510 rows against 1,001 at dim 400:
-11 times as long forward, 6 times backward). Other devices and types use it.
+PyTorch's `cdist` with p = 1 is several times slower on a CPU (510 rows against 1,001 at dim 400:
+11 times forward, 6 times backward). It is the fallback for other devices and types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import njit
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from betae.models.special import OPTIONS, Float32s, f32
+from betae.models.special import OPTIONS, Float32s, as_array, f32
 from betae.parallel import in_threads
 
 TILE = 32  # rows of the second operand that stay in the cache
@@ -22,7 +22,7 @@ TILE = 32  # rows of the second operand that stay in the cache
 
 @njit(**OPTIONS)
 def _forward(left, right, out):  # type: ignore[no-untyped-def]
-    """Take four rows of `right` at a time, so that a number is used often; the rest one by one."""
+    """Process four rows of `right` at a time, so that loaded values are reused."""
     fours = len(right) // 4 * 4
     for start in range(0, fours, TILE):
         for i in range(len(left)):
@@ -45,11 +45,11 @@ def _forward(left, right, out):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def nonzero(values, start, kept):  # type: ignore[no-untyped-def]
-    """Write where up to TILE values from `start` on are not zero; return how many there are."""
+    """Write the indices of nonzero values among TILE from `start` on; return their count."""
     count = 0
-    for place in range(start, min(start + TILE, len(values))):
-        kept[count] = place
-        count += values[place] != 0
+    for i in range(start, min(start + TILE, len(values))):
+        kept[count] = i
+        count += values[i] != 0
     return count
 
 
@@ -60,9 +60,9 @@ def _signed(g, difference):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def _backward(left, right, gradient, out):  # type: ignore[no-untyped-def]
-    """Add up gradient[i, j] * sign(left[i] - right[j]) over j for each row i; most may be zero."""
+    """Sum gradient[i, j] * sign(left[i] - right[j]) over j for each row i, skipping zeros."""
     out[:] = 0
-    kept = np.empty(TILE, dtype=np.int64)  # rows of `right` that matter
+    kept = np.empty(TILE, dtype=np.int64)  # rows of `right` with a gradient
     for start in range(0, len(right), TILE):
         for i in range(len(left)):
             count = nonzero(gradient[i], start, kept)
@@ -112,14 +112,8 @@ def _gradient(left: Float32s, right: Float32s, gradient: Float32s) -> Tensor:
     return torch.from_numpy(out)
 
 
-def as_array(tensor: Tensor) -> Float32s:
-    """Return the numbers of a tensor, without its gradient."""
-    array: Float32s = tensor.detach().contiguous().numpy()
-    return array
-
-
 def manhattan(left: Tensor, right: Tensor) -> Tensor:
-    """Return the L1 distance of every row from every row: (n, dim), (m, dim) -> (n, m)."""
+    """Return the L1 distances of all pairs of rows: (n, dim), (m, dim) -> (n, m)."""
     if left.device.type == "cpu" and left.dtype == right.dtype == torch.float32:
         result: Tensor = _Manhattan.apply(left, right)  # type: ignore[no-untyped-call]
         return result

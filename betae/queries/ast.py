@@ -2,13 +2,13 @@
 
     Entity("Europe")["~located_in"]                     entities located in Europe
     Entity("FIFA World Cup")["hosted"]                  its hosts
-    a & b    a | b    ~a                                both, either, all but
+    a & b    a | b    ~a                                intersection, union, complement
     (a & ~b)["capital"]                                 one step further along a relation
 
-A tree denotes a set of entities. Names may be strings, for people, or ids, for machines;
-`resolve` and `unresolve` lead from one to the other on a graph. The inverse of relation `r` is
-`~r` as a string and `r ^ 1` as an id. A backslash makes a name of what would mean something else:
-`\\~r` is the relation whose name begins with `~`, `\\_` an entity or relation named `_`.
+A tree denotes a set of entities. Its names are strings, for people, or ids, for machines;
+`resolve` and `unresolve` (betae.queries.read) lead from one to the other on a graph. The inverse of
+relation `r` is `["~r"]` by name and `[r ^ 1]` by id. A PLACEHOLDER instead of a name makes a
+structure of a query.
 
 Trees are immutable, hashable and comparable, and at most MAX_DEPTH operators deep, so that
 functions may recurse over them.
@@ -16,24 +16,35 @@ functions may recurse over them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 
 from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.graph.graph import INVERSE
 
-Name = str | int
-PLACEHOLDER = "_"  # in a structure: any entity, any relation
-Kind = Literal["entity", "relation"]
-SPECIAL: dict[Kind, re.Pattern[str]] = {  # as a name, it has a backslash in front
-    "entity": re.compile(r"\\*_\Z"),
-    "relation": re.compile(r"\\*(~|_\Z)"),
-}
+
+class Placeholder(Enum):
+    """The type of PLACEHOLDER, which stands for any entity or any relation."""
+
+    ANY = "_"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __int__(self) -> int:  # where an id is needed
+        raise InvalidArgument(
+            "_ is a placeholder, which only `betae sample` fills: name an entity or a relation. "
+            'An entity called _ is written "_", in quotes.'
+        )
+
+
+PLACEHOLDER = Placeholder.ANY
+Name = str | int | Placeholder
 MAX_ID = 2**31 - 1  # ids are stored as int32
 MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 per level of a tree
 
@@ -41,9 +52,9 @@ MAX_DEPTH = 200  # Python allows 1,000 nested calls; a function needs up to 3 pe
 class Query:
     """A node of the tree; its operators build larger trees."""
 
-    operands: tuple[Query, ...]  # the sub-queries of this node
-    depth: int  # the most operators on a path from this node to a leaf
-    _name: Name | None  # the entity or the relation
+    operands: tuple[Query, ...]  # sub-queries
+    depth: int  # operators on the longest path to a leaf
+    _names: tuple[Any, ...]  # constructor arguments besides the operands
     _hash: int
 
     # With __getitem__ alone, Python would take a query for an endless sequence.
@@ -53,28 +64,22 @@ class Query:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Query):
             return NotImplemented
-        waiting: list[tuple[Query, Query]] = [(self, other)]
-        while waiting:
-            one, two = waiting.pop()
-            if one is two:
-                continue
-            if one._hash != two._hash or type(one) is not type(two):
-                return False
-            if one._name != two._name or len(one.operands) != len(two.operands):
-                return False
-            waiting.extend(zip(one.operands, two.operands, strict=True))
-        return True
+        return (
+            self._hash == other._hash
+            and type(self) is type(other)
+            and self._names == other._names
+            and self.operands == other.operands
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[type[Query], tuple[Any, ...]]:
-        """Pickle what the node is made from: hashes differ from process to process."""
-        names = () if self._name is None else (self._name,)
-        return type(self), (*self.operands, *names)
+        # By constructor arguments: hashes differ between processes.
+        return type(self), (*self.operands, *self._names)
 
     def __deepcopy__(self, memo: Any) -> Query:
-        return self  # it cannot change
+        return self  # immutable
 
     def __bool__(self) -> bool:
         raise TypeError("A query has no truth value: use & | ~ instead of `and`, `or`, `not`.")
@@ -89,18 +94,24 @@ class Query:
         return Not(self)
 
     def __getitem__(self, relation: Name) -> Project:
-        return Project(self, relation)
+        """Follow a relation; a name that starts with `~` is the inverse of the rest."""
+        is_inverse = False
+        while isinstance(relation, str) and relation.startswith(INVERSE):
+            relation, is_inverse = relation.removeprefix(INVERSE), not is_inverse
+        return Project(self, relation, is_inverse)
 
     def __str__(self) -> str:
-        """Return the logic text of the query; `parse` reads it back to the same query."""
+        """Logic text; `parse` reads it back to the same query."""
         from betae.queries.syntax import to_text
 
         return to_text(self)
 
     def with_operands(self, *operands: Query) -> Query:
-        """Return this node over other sub-queries."""
-        assert not operands
-        return self
+        """Return this node over other sub-queries; an And or Or of one is that one."""
+        if isinstance(self, _Nary) and len(operands) == 1:
+            return operands[0]
+        node: Any = type(self)
+        return cast(Query, node(*operands, *self._names)) if operands else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,57 +121,47 @@ class Entity(Query):
     name: Name
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _checked_name(self.name, "entity"))
-        _complete(self, self.name)
-
-    __str__ = Query.__str__
+        object.__setattr__(self, "name", _checked_name(self.name, "an entity"))
+        _complete(self, (self.name,))
 
 
 @dataclass(frozen=True, eq=False)
 class Project(Query):
-    """All entities that a relation leads to from some entity of the operand."""
+    """All entities that a relation leads to from some entity of the operand.
+
+    `is_inverse` is for a relation by name; an id says its direction itself.
+    """
 
     operand: Query
     relation: Name
+    is_inverse: bool = False
 
     def __post_init__(self) -> None:
-        relation = _checked_name(self.relation, "relation")
-        if isinstance(relation, str):
-            while relation.startswith(2 * INVERSE) or relation == INVERSE + PLACEHOLDER:
-                relation = relation.removeprefix(INVERSE).removeprefix(INVERSE)
+        relation, is_inverse = _checked_name(self.relation, "a relation"), bool(self.is_inverse)
+        if isinstance(relation, int):
+            relation, is_inverse = relation ^ is_inverse, False
+        elif relation is PLACEHOLDER:
+            is_inverse = False
         object.__setattr__(self, "relation", relation)
-        _complete(self, self.relation, self.operand)
-
-    __str__ = Query.__str__
-
-    def with_operands(self, *operands: Query) -> Project:
-        """Return the same step from another operand."""
-        (operand,) = operands
-        return Project(operand, self.relation)
+        object.__setattr__(self, "is_inverse", is_inverse)
+        _complete(self, (relation, is_inverse), self.operand)
 
 
 @dataclass(frozen=True, eq=False)
 class Not(Query):
-    """All entities of the graph that are not in the operand: the set's complement."""
+    """The complement: all entities of the graph that are not in the operand."""
 
     operand: Query
 
     def __post_init__(self) -> None:
-        _complete(self, None, self.operand)
-
-    __str__ = Query.__str__
-
-    def with_operands(self, *operands: Query) -> Not:
-        """Return the complement of another operand."""
-        (operand,) = operands
-        return Not(operand)
+        _complete(self, (), self.operand)
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class _Nary(Query):
     """A node over two or more operands; an operand of the same kind is merged into it."""
 
-    parts: tuple[Query, ...]
+    operands: tuple[Query, ...]
 
     def __init__(self, *operands: Query):
         flat: list[Query] = []
@@ -168,51 +169,43 @@ class _Nary(Query):
             flat.extend(operand.operands if type(operand) is type(self) else (operand,))
         if len(flat) < 2:
             raise InvalidArgument(f"{type(self).__name__} takes two or more queries.")
-        _complete(self, None, *flat)
-        object.__setattr__(self, "parts", tuple(flat))
+        _complete(self, (), *flat)
 
     def __repr__(self) -> str:
         inside = ""
-        for operand in self.operands:  # str.join would need more of Python's nested calls
+        for operand in self.operands:  # str.join would nest more Python calls
             inside += f", {operand!r}"
         return f"{type(self).__name__}({inside[2:]})"
 
-    __str__ = Query.__str__
-
-    def with_operands(self, *operands: Query) -> Query:
-        """Return the same node over other operands; over a single one, that operand itself."""
-        return type(self)(*operands) if len(operands) > 1 else operands[0]
-
 
 class And(_Nary):
-    """The entities that are in every operand."""
+    """The intersection of the operands."""
 
 
 class Or(_Nary):
-    """The entities that are in some operand."""
+    """The union of the operands."""
 
 
-def _checked_name(name: Any, kind: Kind) -> Name:
-    """Return a name as a plain str or int; NumPy's integers are ids too."""
-    if type(name) is str or (type(name) is int and 0 <= name <= MAX_ID):
-        return name  # almost always
+def _checked_name(name: Any, kind: str) -> Name:
+    """Return a name as a plain str or int; NumPy integers are ids too."""
+    if type(name) is str or name is PLACEHOLDER or (type(name) is int and 0 <= name <= MAX_ID):
+        return name
     if isinstance(name, str):
         return str(name)
     if isinstance(name, int | np.integer) and not isinstance(name, bool) and 0 <= name <= MAX_ID:
         return int(name)
     raise InvalidArgument(
-        f"{name!r} is no {kind}: give its name, a str, or its id, an int from 0 to {MAX_ID:,}."
+        f"{name!r} is not {kind}: give its name (str) or its id (int from 0 to {MAX_ID:,})."
     )
 
 
-def _complete(node: Query, name: Name | None, *operands: Any) -> None:
-    """Set what a new node keeps about itself; raise if an operand is no query, or too deep."""
-    depth, hashes = 0, [hash(type(node)), hash(name)]
+def _complete(node: Query, names: tuple[Any, ...], *operands: Any) -> None:
+    """Set the derived attributes of a new node; check its operands and its depth."""
+    depth, hashes = 0, [hash(type(node)), hash(names)]
     for operand in operands:
         if not isinstance(operand, Query):
             raise InvalidArgument(
-                f"{type(node).__name__} takes queries, not {operand!r}: write Entity(name) or "
-                "parse(text)."
+                f"{type(node).__name__} takes queries, not {operand!r}: write Entity(name)."
             )
         if operand.depth >= depth:
             depth = operand.depth + 1
@@ -222,36 +215,16 @@ def _complete(node: Query, name: Name | None, *operands: Any) -> None:
     attributes = node.__dict__  # past the frozen dataclass's __setattr__
     attributes["operands"] = operands
     attributes["depth"] = depth
-    attributes["_name"] = name
+    attributes["_names"] = names
     attributes["_hash"] = hash(tuple(hashes))
 
 
 def too_deep() -> UnsupportedQuery:
-    """Return the error for a query that exceeds MAX_DEPTH."""
+    """Build the error for a query deeper than MAX_DEPTH."""
     return UnsupportedQuery(
         f"This query is more than {MAX_DEPTH} operators deep: ask for a part of it first, and "
         "continue from its answers."
     )
-
-
-def inverse(relation: Name) -> Name:
-    """Return the relation that leads the other way."""
-    if isinstance(relation, int):
-        return relation ^ 1
-    if relation == PLACEHOLDER:
-        return relation
-    return relation[1:] if relation.startswith(INVERSE) else INVERSE + relation
-
-
-def escape(name: str, kind: Kind) -> str:
-    """Return how a tree spells the name of an entity or a relation, whatever it looks like."""
-    return f"\\{name}" if SPECIAL[kind].match(name) else name
-
-
-def unescape(spelled: str, kind: Kind) -> str:
-    """Return the name that a tree spells like this; `spelled` is no placeholder and no inverse."""
-    is_escaped = spelled.startswith("\\") and SPECIAL[kind].match(spelled)
-    return spelled[1:] if is_escaped else spelled
 
 
 def rebuild(query: Query, change: Callable[[Query], Query]) -> Query:
@@ -263,7 +236,7 @@ def rebuild(query: Query, change: Callable[[Query], Query]) -> Query:
 
 
 def nodes(query: Query) -> Iterator[Query]:
-    """Return every node, operands before the node that uses them."""
+    """Iterate over every node, operands first."""
     found, waiting = [], [query]
     while waiting:
         node = waiting.pop()

@@ -1,25 +1,31 @@
-"""Formulas with variables: what logic text and SPARQL have in common.
+"""Formulas with variables, and the trees they make.
 
-A `Question` asks which entities its variables may stand for so that its formula holds. If it has
-one variable and its formula hangs together without cycles, `to_tree` makes a tree of it.
+Logic text and SPARQL are both read as a `Question`: which entities its variables may stand for so
+that its formula holds, in first-order logic. If it has one variable and its formula is connected
+and free of cycles, `Question.tree` is the equivalent tree: the conjuncts that mention the target
+become its operands, and an atom between the target and another variable becomes a projection from
+the tree of that variable, built from all conjuncts on its side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count, pairwise, repeat
 
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import MAX_DEPTH, Entity, Name
+from betae.queries.ast import MAX_DEPTH, And, Entity, Name, Not, Or, Project, Query, too_deep
 
 MAX_NESTING = 2 * MAX_DEPTH  # a quantifier and its conjunction are two levels but one operator
-MAX_HOPS = 3  # a path of any length is a union of these lengths in a tree
+MAX_HOPS = 3  # in a tree, a path of any length is the union of these lengths
+MAX_NODES = 100_000  # of a tree that a formula makes: unions on a path multiply
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Variable:
-    """A variable, written `?name`; `scope` tells apart those of the same name."""
+    """A variable, written `?name`; `scope` distinguishes variables of the same name."""
 
     name: str
     scope: int = 0
@@ -33,17 +39,29 @@ _SCOPES = count(1)
 
 
 def fresh(name: str) -> Variable:
-    """Return a variable that is none of those made before."""
+    """Return a new variable."""
     return Variable(name, next(_SCOPES))
 
 
+# ---- formulas -----------------------------------------------------------------------------------
+
+
 class _Formula:
-    """A formula; `free` are its variables that it does not quantify itself, found only once."""
+    """Base of all formulas; `free` are the variables that it does not bind itself."""
 
-    free: frozenset[Variable] = frozenset()
+    free: frozenset[Variable]
 
-    def _set_free(self, free: Iterable[Variable]) -> None:
-        object.__setattr__(self, "free", frozenset(free))
+    def __post_init__(self) -> None:
+        match self:
+            case Atom(_, one, two) | Reach(_, one, two) | Equals(one, two):
+                free = frozenset(term for term in (one, two) if isinstance(term, Variable))
+            case Conjunction(parts) | Disjunction(parts):
+                free = frozenset().union(*(part.free for part in parts))
+            case Negation(part):
+                free = part.free
+            case Exists(variables, part):
+                free = part.free.difference(variables)
+        object.__setattr__(self, "free", free)
 
 
 @dataclass(frozen=True)
@@ -54,20 +72,13 @@ class Atom(_Formula):
     head: Term
     tail: Term
 
-    def __post_init__(self) -> None:
-        self._set_free(term for term in (self.head, self.tail) if isinstance(term, Variable))
-
 
 @dataclass(frozen=True)
 class Equals(_Formula):
-    """`variable = entity`, or `variable = variable`."""
+    """`one = two`, of which at least one is a variable."""
 
-    variable: Variable
-    other: Term
-
-    def __post_init__(self) -> None:
-        others = [self.other] if isinstance(self.other, Variable) else []
-        self._set_free([self.variable, *others])
+    one: Term
+    two: Term
 
 
 @dataclass(frozen=True)
@@ -76,51 +87,34 @@ class Conjunction(_Formula):
 
     parts: tuple[Formula, ...]
 
-    def __post_init__(self) -> None:
-        self._set_free(frozenset().union(*(part.free for part in self.parts)))
-
 
 @dataclass(frozen=True)
 class Disjunction(_Formula):
-    """Some part holds."""
+    """At least one part holds."""
 
     parts: tuple[Formula, ...]
-
-    def __post_init__(self) -> None:
-        self._set_free(frozenset().union(*(part.free for part in self.parts)))
 
 
 @dataclass(frozen=True)
 class Negation(_Formula):
-    """The part does not hold.
-
-    A tree reads it as a complement, which is the same for one variable. An `operator`, such as
-    NOT EXISTS, has a meaning of its own for several: a tree cannot say it.
-    """
+    """The part does not hold."""
 
     part: Formula
-    operator: str = ""
-
-    def __post_init__(self) -> None:
-        self._set_free(self.part.free)
 
 
 @dataclass(frozen=True)
 class Exists(_Formula):
-    """There are entities for the variables so that the part holds."""
+    """The part holds for some entities of the variables."""
 
     variables: tuple[Variable, ...]
     part: Formula
 
-    def __post_init__(self) -> None:
-        self._set_free(self.part.free.difference(self.variables))
-
 
 @dataclass(frozen=True)
 class Reach(_Formula):
-    """From head to tail in `least` to `most` steps, or any number of them.
+    """A path from head to tail of `least` to `most` steps (None: of any length).
 
-    `step(start, stop)` makes the formula of a single one.
+    `step(start, stop)` makes the formula of one step.
     """
 
     step: Callable[[Term, Term], Formula]
@@ -129,134 +123,41 @@ class Reach(_Formula):
     least: int
     most: int | None
 
-    def __post_init__(self) -> None:
-        self._set_free(term for term in (self.head, self.tail) if isinstance(term, Variable))
-
     def unrolled(self) -> Formula:
-        """Return the union of paths of each length, up to MAX_HOPS."""
-        lengths = range(max(self.least, 1), (self.most or MAX_HOPS) + 1)
-        paths = [self._of_length(length) for length in lengths]
+        """Return the union of the paths of each length, up to MAX_HOPS."""
+        paths: list[Formula] = []
         if self.least == 0:
-            ends = (self.head, self.tail)
-            if isinstance(self.head, Entity):
-                ends = (self.tail, self.head)
-            if not isinstance(ends[0], Variable):
-                raise UnsupportedQuery(
-                    "A part between two named entities has no variable to answer for."
-                )
-            paths.insert(0, Equals(ends[0], ends[1]))
-        return Disjunction(tuple(paths)) if len(paths) > 1 else paths[0]
-
-    def _of_length(self, length: int) -> Formula:
-        middles = tuple(fresh(f"_:hop{number}") for number in range(1, length))
-        steps = (self.step(*ends) for ends in pairwise((self.head, *middles, self.tail)))
-        path = Conjunction(tuple(steps))
-        return Exists(middles, path) if middles else path
+            if not self.free:
+                raise only_exact("a path between two named entities, without a variable")
+            paths.append(Equals(self.head, self.tail))
+        for length in range(max(self.least, 1), (self.most or MAX_HOPS) + 1):
+            middles = [fresh(f"_:hop{hop}") for hop in range(1, length)]
+            ends = pairwise([self.head, *middles, self.tail])
+            paths.append(exists(middles, [self.step(start, stop) for start, stop in ends]))
+        return any_of(paths)
 
 
 Formula = Atom | Equals | Conjunction | Disjunction | Negation | Exists | Reach
 
 
-@dataclass(frozen=True)
-class Question:
-    """Which entities `variables` may stand for so that `formula` holds; `limit`: how many."""
-
-    variables: tuple[Variable, ...]
-    formula: Formula
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise if a variable is neither asked for nor bound, or is not in the formula."""
-        if unbound := self.formula.free.difference(self.variables):
-            names = spell(unbound)
-            one = len(self.variables) == 1
-            raise UnsupportedQuery(
-                f"{names} is not bound: write `exists {names} : …` before the formula, or use the "
-                f"target{'' if one else 's'} {spell(self.variables)}."
-            )
-        for variable in self.variables:
-            if variable not in self.formula.free:
-                raise UnsupportedQuery(f"The target {variable} does not occur in the formula.")
-
-    def scoped(self, unroll: bool) -> Formula:
-        """Return the formula with other variables for every quantifier, so that it can be dropped.
-
-        With `unroll`, paths of any length become unions, and what a tree cannot say is refused.
-        """
-        own = {variable: variable for variable in self.variables}
-        return _with_scopes(self.formula, own, count(1), unroll)
-
-
-def spell(variables: Iterable[Variable]) -> str:
-    """Return variables as they are written, for messages."""
-    return ", ".join(sorted(map(str, variables)))
-
-
-def _with_scopes(
-    formula: Formula, scoped: dict[Variable, Variable], scopes: Iterator[int], unroll: bool
-) -> Formula:
-    """Give every quantifier its own variables.
-
-    Raises UnsupportedQuery for a variable that is unused or bound twice.
-    """
-    match formula:
-        case Atom(relation, head, tail):
-            return Atom(relation, _renamed(head, scoped), _renamed(tail, scoped))
-        case Equals(variable, other):
-            return Equals(scoped[variable], _renamed(other, scoped))
-        case Reach() if unroll:
-            return _with_scopes(formula.unrolled(), scoped, scopes, unroll)
-        case Reach(step, head, tail, least, most):
-            return Reach(step, _renamed(head, scoped), _renamed(tail, scoped), least, most)
-        case Conjunction(parts) | Disjunction(parts):
-            rest = repeat(scoped), repeat(scopes), repeat(unroll)
-            inner = tuple(map(_with_scopes, parts, *rest))
-            return Conjunction(inner) if isinstance(formula, Conjunction) else Disjunction(inner)
-        case Negation(part, operator):
-            if unroll and operator and len(formula.free) > 1:
-                raise only_exact(
-                    f"a {operator} on several variables at once ({spell(formula.free)}): a tree has"
-                    " a complement of the entities of one variable only"
-                )
-            return Negation(_with_scopes(part, scoped, scopes, unroll), operator)
-        case Exists(variables, part):
-            scope = next(scopes)
-            for variable in variables:
-                if variable in scoped:
-                    raise UnsupportedQuery(f"{variable} is bound twice: rename the inner one.")
-                if variable not in part.free:
-                    raise UnsupportedQuery(f"{variable} is bound but never used: leave it out.")
-            for variable in variables:
-                scoped[variable] = Variable(variable.name, scope)
-            body = _with_scopes(part, scoped, scopes, unroll)
-            return Exists(tuple(scoped.pop(variable) for variable in variables), body)
-
-
-def _renamed(term: Term, scoped: dict[Variable, Variable]) -> Term:
-    return scoped[term] if isinstance(term, Variable) else term
-
-
 def walk(formula: Formula) -> Iterator[tuple[Formula, int]]:
-    """Yield a formula and all its parts, each with the operators around it that are no `and`."""
+    """Iterate over a formula and its parts; with each, count the `|`, `!` and paths around it."""
     waiting = [(formula, 0)]
     while waiting:
         part, depth = waiting.pop()
         yield part, depth
+        depth += isinstance(part, Disjunction | Negation | Reach)
         match part:
-            case Conjunction(parts):
+            case Conjunction(parts) | Disjunction(parts):
                 waiting += [(inner, depth) for inner in parts]
-            case Disjunction(parts):
-                waiting += [(inner, depth + 1) for inner in parts]
-            case Exists(_, inner):
+            case Exists(_, inner) | Negation(inner):
                 waiting.append((inner, depth))
-            case Negation(inner):
-                waiting.append((inner, depth + 1))
-            case Reach():
-                waiting.append((part.step(part.head, part.tail), depth + 1))
+            case Reach(step, head, tail):
+                waiting.append((step(head, tail), depth))
 
 
 def flatten(conjuncts: Iterable[Formula]) -> list[Formula]:
-    """Take conjunctions and quantifiers apart; scopes keep the variables distinct."""
+    """Split conjunctions and drop quantifiers, whose variables must be distinct."""
     flat: list[Formula] = []
     waiting = list(conjuncts)[::-1]
     while waiting:
@@ -270,9 +171,275 @@ def flatten(conjuncts: Iterable[Formula]) -> list[Formula]:
     return flat
 
 
+def exists(variables: Iterable[Variable], formulas: Sequence[Formula]) -> Formula:
+    """Return the conjunction, quantifying the variables that are free in it."""
+    formula = all_of(formulas)
+    used = tuple(variable for variable in variables if variable in formula.free)
+    return Exists(used, formula) if used else formula
+
+
+def all_of(formulas: Sequence[Formula]) -> Formula:
+    """Return the conjunction of formulas, or the only one."""
+    return Conjunction(tuple(formulas)) if len(formulas) != 1 else formulas[0]
+
+
+def any_of(formulas: Sequence[Formula]) -> Formula:
+    """Return the disjunction of formulas, or the only one."""
+    return Disjunction(tuple(formulas)) if len(formulas) > 1 else formulas[0]
+
+
+# ---- questions ----------------------------------------------------------------------------------
+
+
+class Question:
+    """Which entities `variables` may stand for so that `formula` holds; `limit`: SPARQL's LIMIT.
+
+    Names are as written, or ids once `betae.queries.read.read_question` has resolved them.
+    """
+
+    limit: int | None = None
+    max_nodes = MAX_NODES  # of `tree`
+
+    def __init__(self, variables: Iterable[Variable], formula: Formula) -> None:
+        self.variables, self.formula = tuple(variables), formula
+        if unbound := formula.free.difference(self.variables):
+            names = spell(unbound)
+            target = "target" if len(self.variables) == 1 else "targets"
+            raise UnsupportedQuery(
+                f"{names} is not bound: write `exists {names} : …` before the formula, or use the "
+                f"{target} {spell(self.variables)}."
+            )
+        for variable in self.variables:
+            if variable not in formula.free:
+                raise UnsupportedQuery(f"The target {variable} does not occur in the formula.")
+
+    @classmethod
+    def from_tree(cls, tree: Query) -> Question:
+        """Ask for the entities of a tree; they are the variable ?X."""
+        question = cls.__new__(cls)
+        question.variables, question.tree = (TARGET,), tree
+        return question
+
+    @cached_property
+    def formula(self) -> Formula:
+        """The formula of a question that was given as a tree."""
+        return to_formula(self.tree)
+
+    @cached_property
+    def tree(self) -> Query:
+        """The equivalent tree; paths of any length have at most MAX_HOPS steps in it.
+
+        Raises UnsupportedQuery if there is no such tree, or if it has more than `max_nodes` nodes.
+        """
+        if len(self.variables) > 1:
+            raise only_exact(f"several answer variables: {spell(self.variables)}")
+        left = self.max_nodes
+
+        def spend(num_parts: int) -> None:
+            """Count parts before they are made: nested paths and unions grow exponentially."""
+            nonlocal left
+            left -= num_parts
+            if left < 0:
+                raise UnsupportedQuery(
+                    f"This question grows to more than {self.max_nodes:,} parts, since its unions "
+                    "or paths multiply: ask for a part of it first."
+                )
+
+        return _Walk([self.scoped(spend)], spend).build(self.variables[0], 0)
+
+    def scoped(self, spend: Callable[[int], None] | None = None) -> Formula:
+        """Return the formula with distinct variables for every quantifier.
+
+        With `spend`, paths become unions of fixed lengths; it is called for every part made.
+        """
+        scope = {variable: variable for variable in self.variables}
+
+        def renamed(term: Term) -> Term:
+            return scope[term] if isinstance(term, Variable) else term
+
+        def scoped(formula: Formula) -> Formula:
+            if spend is not None:
+                spend(1)
+            match formula:
+                case Atom(relation, head, tail):
+                    return Atom(relation, renamed(head), renamed(tail))
+                case Equals(one, two):
+                    return Equals(renamed(one), renamed(two))
+                case Reach() if spend is not None:
+                    return scoped(formula.unrolled())
+                case Reach(step, head, tail, least, most):
+                    return Reach(step, renamed(head), renamed(tail), least, most)
+                case Conjunction(parts) | Disjunction(parts):
+                    return type(formula)(tuple(map(scoped, parts)))
+                case Negation(part):
+                    return Negation(scoped(part))
+                case Exists(variables, part):
+                    for variable in variables:
+                        if variable in scope:
+                            raise UnsupportedQuery(f"{variable} is bound twice: rename one.")
+                        if variable not in part.free:
+                            raise UnsupportedQuery(
+                                f"{variable} is bound but never used: leave it out."
+                            )
+                        scope[variable] = fresh(variable.name)
+                    body = scoped(part)
+                    return Exists(tuple([scope.pop(variable) for variable in variables]), body)
+
+        return scoped(self.formula)
+
+
+def spell(variables: Iterable[Variable]) -> str:
+    """Write variables for a message."""
+    return ", ".join(sorted(map(str, variables)))
+
+
 def only_exact(part: str) -> UnsupportedQuery:
-    """Return the error for a question that can be answered, but not by a tree."""
+    """Build the error for a question that has exact answers but no tree."""
     return UnsupportedQuery(
-        f"This question has {part}. Only `betae query` (in Python, `select`) answers it, from the "
-        "facts: predictions need a tree with one answer variable."
+        f"This question has {part}. It has exact answers (`betae query`, in Python "
+        "`graph.select`), but no predictions: those need a tree with one answer variable."
     )
+
+
+# ---- formula -> tree ----------------------------------------------------------------------------
+
+
+class _Walk:
+    """A walk over conjuncts from the target outward that visits each once."""
+
+    def __init__(self, conjuncts: Sequence[Formula], spend: Callable[[int], None]):
+        self.conjuncts, self.spend = flatten(conjuncts), spend
+        spend(len(self.conjuncts))
+        self.mentions: dict[Variable, list[int]] = defaultdict(list)  # indices of conjuncts
+        for i, conjunct in enumerate(self.conjuncts):
+            if not conjunct.free:
+                raise only_exact("a part between two named entities, without a variable")
+            for variable in conjunct.free:
+                self.mentions[variable].append(i)
+        self.is_visited = [False] * len(self.conjuncts)
+        self.reached: set[Variable] = set()
+
+    def build(self, target: Variable, depth: int) -> Query:
+        """Return the tree of `target` under all conjuncts; other variables are existential.
+
+        `depth` counts the operators around it.
+        """
+        tree = self.tree(target, depth)
+        if not all(self.is_visited):
+            left = zip(self.conjuncts, self.is_visited, strict=True)
+            names = spell(frozenset().union(*(part.free for part, visited in left if not visited)))
+            raise only_exact(f"a part about {names}, which is not connected to {target}")
+        return tree
+
+    def tree(self, target: Variable, depth: int) -> Query:
+        """Return the tree of a variable from the conjuncts not yet visited.
+
+        One function rather than several, since Python limits nested calls.
+        """
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        here = [self.conjuncts[i] for i in self._visit(target)]
+        if not here:
+            others = [self.conjuncts[i].free - {target} for i in self.mentions[target]]
+            if len(others) > 1:  # reached through one conjunct while another led to it as well
+                raise _cycle(target, min(others[0].union(*others), key=str))
+            raise only_exact(f"the variable {target}, which leads to no named entity")
+        depth += len(here) > 1  # the And
+        operands: list[Query] = []
+        for conjunct in here:
+            other = self._other_variable(conjunct, target)
+            match conjunct:
+                case Equals() if other is not None:
+                    operands.append(self.tree(other, depth))
+                case Equals(Entity() as entity, _) | Equals(_, Entity() as entity):
+                    operands.append(entity)
+                case Equals():
+                    raise only_exact(f"{target} = {target}, which holds for every entity")
+                case Atom(relation, head, tail):
+                    if head == tail:
+                        raise only_exact(f"a cycle, a relation from {target} to itself")
+                    is_inverse, source = (False, head) if tail == target else (True, tail)
+                    operand = source if isinstance(source, Entity) else self.tree(source, depth + 1)
+                    operands.append(Project(operand, relation, is_inverse))
+                case Negation(part):
+                    operands.append(Not(_Walk([part], self.spend).build(target, depth + 1)))
+                case Disjunction(parts):
+                    side = self._side(other)
+                    walks = (_Walk([part, *side], self.spend) for part in parts)
+                    operands.append(Or(*[walk.build(target, depth + 1) for walk in walks]))
+        return And(*operands) if len(operands) > 1 else operands[0]
+
+    def _visit(self, variable: Variable) -> list[int]:
+        """Visit the conjuncts that mention a variable; return the indices of the new ones."""
+        self.reached.add(variable)
+        new = [i for i in self.mentions[variable] if not self.is_visited[i]]
+        for i in new:
+            self.is_visited[i] = True
+        return new
+
+    def _other_variable(self, conjunct: Formula, target: Variable) -> Variable | None:
+        """Return the one variable that a conjunct joins with the target, if any."""
+        others = conjunct.free - {target}
+        if others and isinstance(conjunct, Negation):
+            names = spell(others)
+            raise only_exact(
+                f"a negation of {names} and {target} together (to say that no {names} leads to "
+                f"{target}, put all conditions on {names} inside: !(exists {names} : …))"
+            )
+        if len(others) > 1:
+            raise only_exact(f"a part that joins {target} with several variables ({spell(others)})")
+        for other in others:
+            if other in self.reached:
+                raise _cycle(other, target)
+            return other
+        return None
+
+    def _side(self, variable: Variable | None) -> list[Formula]:
+        """Visit and return, in order, all conjuncts connected to a variable."""
+        found: list[int] = []
+        waiting = [] if variable is None else [variable]
+        while waiting:
+            for i in self._visit(waiting.pop()):
+                found.append(i)
+                waiting.extend(self.conjuncts[i].free - self.reached)
+        return [self.conjuncts[i] for i in sorted(found)]
+
+
+def _cycle(variable: Variable, other: Variable) -> UnsupportedQuery:
+    return only_exact(f"a cycle: {variable} and {other} are joined in two ways")
+
+
+# ---- tree -> formula ----------------------------------------------------------------------------
+
+TARGET = Variable("X")
+
+
+def to_formula(tree: Query) -> Formula:
+    """Return the formula that holds for ?X exactly if the tree contains it."""
+    return exists(*_conjuncts(tree, TARGET, (Variable(f"V{i}") for i in count(1))))
+
+
+def _conjuncts(
+    query: Query, variable: Variable, names: Iterator[Variable]
+) -> tuple[list[Variable], list[Formula]]:
+    """Return the variables to bind and the conjuncts of "`variable` is in `query`"."""
+    match query:
+        case Entity():
+            return [], [Equals(variable, query)]
+        case Project(operand, relation, is_inverse):
+            source = operand if isinstance(operand, Entity) else next(names)
+            ends = (variable, source) if is_inverse else (source, variable)
+            atom = Atom(relation, *ends)
+            if isinstance(source, Entity):
+                return [], [atom]
+            bound, parts = _conjuncts(operand, source, names)
+            return [source, *bound], [*parts, atom]
+        case And():
+            pieces = [*map(_conjuncts, query.operands, repeat(variable), repeat(names))]
+            return [v for bound, _ in pieces for v in bound], [p for _, of in pieces for p in of]
+        case Or():
+            pieces = [*map(_conjuncts, query.operands, repeat(variable), repeat(names))]
+            return [], [Disjunction(tuple(exists(*piece) for piece in pieces))]
+        case Not(operand):
+            return [], [Negation(exists(*_conjuncts(operand, variable, names)))]
+    raise AssertionError(query)

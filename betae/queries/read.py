@@ -1,71 +1,174 @@
-"""A question in any notation: logic text, SPARQL, a tree, or, on the command line, a file."""
+"""The one reader of questions: logic text, SPARQL, trees and the release's tuples.
+
+`read_question(question, graph)` resolves every name, so that what comes back speaks of ids alone.
+`parse_question(text)` reads without a graph, and keeps names as written.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from betae.errors import InvalidArgument
-from betae.queries.ast import Query
-from betae.queries.formula import Question
-from betae.queries.sparql import NO_PREFIXES, read_sparql
-from betae.queries.syntax import read_logic
-from betae.queries.trees import to_tree
+from betae.errors import InvalidArgument, UnknownEntity, UnknownRelation
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.names import NO_PREFIXES, Prefixes
+from betae.queries.ast import PLACEHOLDER, Entity, Name, Project, Query, rebuild
+from betae.queries.formula import (
+    MAX_NODES,
+    Atom,
+    Conjunction,
+    Disjunction,
+    Equals,
+    Exists,
+    Formula,
+    Negation,
+    Question,
+    Reach,
+    Term,
+    Variable,
+)
+from betae.queries.sparql import parse_sparql
+from betae.queries.structures import from_tuple, structure_of
+from betae.queries.syntax import parse_logic
 
-COMMENTS = r"(\s*#(?!\d)[^\n]*\n)*\s*"
-SPARQL_START = re.compile(
-    COMMENTS + r"(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
+SPARQL_START = re.compile(  # after comments
+    r"(\s*#(?!\d)[^\n]*\n)*\s*(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
 EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SELECT."
-LONGEST_PATH = 4096  # characters
 
 
-def as_query(question: Any, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
-    """Return a tree as it is; read text with `read_query`."""
+def read_question(
+    question: str | Query | tuple[Any, ...], graph: KnowledgeGraph, max_nodes: int = MAX_NODES
+) -> Question:
+    """Read a question in any notation and resolve its names on a graph.
+
+    `question` is logic text, a SPARQL SELECT, a tree, or nested tuples of ids as in the BetaE
+    release. `max_nodes` limits the size of its tree, since paths and unions can multiply.
+    """
+    if isinstance(question, tuple):
+        question = from_tuple(question)
     if isinstance(question, Query):
-        return question
-    if isinstance(question, str):
-        return read_query(question, prefixes)
-    raise InvalidArgument(f"{question!r} is no query: give a tree, logic text or SPARQL.")
+        tree = resolve(question, graph)
+        structure_of(tree)  # raises if it has placeholders
+        return Question.from_tree(tree)
+    parsed = parse_question(question, graph.prefixes)
+    parsed.scoped()  # raises if a variable is unused or bound twice
+    parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph), max_nodes
+    return parsed
 
 
-def read_query(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
-    """Read logic text or a SPARQL SELECT into a tree."""
-    return to_tree(read_question(text, prefixes))
-
-
-def read_question(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Question:
-    """Read logic text or a SPARQL SELECT; `prefixes` need not be declared in SPARQL."""
+def parse_question(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
+    """Read logic text or a SPARQL SELECT; names stay as written, `prefixes` need no declaration."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{text!r} is not a question: give a tree, logic text or SPARQL.")
     if not text.strip():
-        raise InvalidArgument(f"The question has nothing in it. {EXAMPLE}")
+        raise InvalidArgument(f"The question is empty. {EXAMPLE}")
     if _is_one_word(text):
-        raise InvalidArgument(f"{text!r} is not a query. {EXAMPLE}")
-    return read_sparql(text, prefixes) if SPARQL_START.match(text) else read_logic(text)
+        raise InvalidArgument(f"{text!r} is not a question. {EXAMPLE}")
+    return parse_sparql(text, prefixes) if SPARQL_START.match(text) else parse_logic(text)
 
 
 def text_or_file(argument: str) -> str:
-    """Return an argument of the command line: a query, or what a file of that name holds."""
+    """Return a question given on the command line, or the content of the file of that name."""
     path = Path(argument.strip())
-    if _is_file(path):
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InvalidArgument(f"{path} is not a text file in UTF-8.") from error
-        if not text.strip():
-            raise InvalidArgument(f"{path} is empty. {EXAMPLE}")
-        return text
-    if _is_one_word(argument):
-        raise InvalidArgument(f"{argument!r} is neither a query nor a file.")
-    return argument
+    try:
+        is_file = path.is_file()
+    except OSError:  # a question may be longer than a file name can be
+        is_file = False
+    if not is_file and _is_one_word(argument):
+        raise InvalidArgument(f"{argument!r} is neither a question nor a file.")
+    if not is_file:
+        return argument
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path} is not a UTF-8 text file.") from error
+    if not text.strip():
+        raise InvalidArgument(f"{path} is empty. {EXAMPLE}")
+    return text
 
 
 def _is_one_word(text: str) -> bool:
-    is_query = text.lstrip().startswith("?") or SPARQL_START.match(text)
-    return len(text.split()) == 1 and not is_query
+    is_question = text.lstrip().startswith("?") or SPARQL_START.match(text)
+    return len(text.split()) == 1 and not is_question
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return len(str(path)) < LONGEST_PATH and path.is_file()
-    except OSError:  # a question may be longer than the name of a file can be
-        return False
+# ---- names <-> ids ------------------------------------------------------------------------------
+
+
+def resolve(query: Query, graph: KnowledgeGraph) -> Query:
+    """Replace every name in a tree by its id, and check the ids in it; keep placeholders."""
+
+    def to_ids(node: Query) -> Query:
+        if isinstance(node, Entity) and node.name is not PLACEHOLDER:
+            entity = _entity_id(node.name, graph)
+            return node if entity is node.name else Entity(entity)
+        if isinstance(node, Project) and node.relation is not PLACEHOLDER:
+            relation = _relation_id(node.relation, graph)
+            if relation is not node.relation:
+                return Project(node.operand, relation, node.is_inverse)
+        return node
+
+    return rebuild(query, to_ids)
+
+
+def unresolve(query: Query, graph: KnowledgeGraph) -> Query:
+    """Replace every id in a tree by its name."""
+
+    def to_names(node: Query) -> Query:
+        if isinstance(node, Entity) and isinstance(node.name, int):
+            return Entity(graph.entities[node.name])
+        if isinstance(node, Project) and isinstance(node.relation, int):
+            relation, is_inverse = divmod(node.relation, 2)
+            return Project(node.operand, graph.relations[relation], bool(is_inverse))
+        return node
+
+    return rebuild(query, to_names)
+
+
+def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
+    """Replace every name in a formula by its id; refuse placeholders."""
+
+    def term(each: Term) -> Term:
+        return each if isinstance(each, Variable) else Entity(_entity_id(each.name, graph))
+
+    def resolved(part: Formula) -> Formula:
+        match part:
+            case Atom(relation, head, tail):
+                return Atom(_relation_id(relation, graph), term(head), term(tail))
+            case Equals(one, two):
+                return Equals(term(one), term(two))
+            case Conjunction(parts) | Disjunction(parts):
+                return type(part)(tuple(map(resolved, parts)))
+            case Negation(inner):
+                return Negation(resolved(inner))
+            case Exists(variables, inner):
+                return Exists(variables, resolved(inner))
+            case Reach(step, head, tail, least, most):
+                resolved(step(head, tail))  # raises for unknown names now, not when it is followed
+                ends = term(head), term(tail)
+                return Reach(lambda *new: resolved(step(*new)), *ends, least, most)
+
+    return resolved(formula)
+
+
+def _entity_id(name: Name, graph: KnowledgeGraph) -> int:
+    """Return the id of an entity by name, or check an id."""
+    if isinstance(name, str):
+        return graph.entity_id(name)
+    if int(name) >= graph.num_entities:
+        raise UnknownEntity(f"#{name}", [f"#0 to #{graph.num_entities - 1}"])
+    return int(name)
+
+
+def _relation_id(name: Name, graph: KnowledgeGraph) -> int:
+    """Return the id of a relation by name, or check the id of a directed relation."""
+    if isinstance(name, str):
+        found = graph.relation_id(name)
+        if found % 2:  # the name was read as the inverse of another relation
+            raise UnknownRelation(name, [graph.relations[found // 2]])
+        return found
+    if int(name) >= graph.num_relations:
+        raise UnknownRelation(f"#{name}", [f"#0 to #{graph.num_relations - 1}"])
+    return int(name)

@@ -1,22 +1,25 @@
-"""Normal forms of queries: pure functions from tree to tree with the same answers.
+"""Rewriting queries: pure functions from tree to tree.
 
-Disjunctive normal form (DNF) brings every union to the top, where the best branch wins; it can
-grow exponentially. De Morgan form (DM) writes a | b as ~(~a & ~b), and grows linearly.
+Normal forms keep the answers. Disjunctive normal form (DNF) moves every union to the top, where the
+best branch wins; it can grow exponentially. De Morgan form (DM) writes a | b as ~(~a & ~b), and
+grows linearly.
 """
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import chain, product, repeat
 from math import prod
 
 from betae.errors import UnsupportedQuery
 from betae.queries.ast import And, Entity, Not, Or, Project, Query, rebuild
+from betae.queries.structures import columns_of, fill
 
 MAX_BRANCHES = 256
 
 
 def simplify(query: Query) -> Query:
-    """Drop double negations and repeated operands (nested And and Or are flat by construction)."""
+    """Drop double negations and repeated operands; nested And and Or are flat by construction."""
 
     def simpler(node: Query) -> Query:
         if isinstance(node, Not) and isinstance(node.operand, Not):
@@ -29,7 +32,7 @@ def simplify(query: Query) -> Query:
 
 
 def to_de_morgan(query: Query) -> Query:
-    """Write every union with intersection and complement; simplify the double negations."""
+    """Express every union by intersection and complement; drop double negations."""
 
     def without_or(node: Query) -> Query:
         if isinstance(node, Or):
@@ -39,111 +42,141 @@ def to_de_morgan(query: Query) -> Query:
     return simplify(rebuild(query, without_or))
 
 
-def dnf_branches(query: Query, max_branches: int = MAX_BRANCHES) -> tuple[Query, ...]:
+def dnf_branches(query: Query) -> tuple[Query, ...]:
     """Return union-free queries whose answers together are those of `query`.
 
-    In each, the operand of a complement is a projection or an entity. A query of more than
-    `max_branches` branches is refused before any work is done.
+    In each, complements are of projections and entities only. A query with more than MAX_BRANCHES
+    branches is refused before they are built.
     """
     needed = num_branches(query)
-    if needed > max_branches:
+    if needed > MAX_BRANCHES:
         raise UnsupportedQuery(
             f"The disjunctive normal form of this query has {needed:,} branches, more than "
-            f"{max_branches:,}. Use the De Morgan form, which stays small."
+            f"{MAX_BRANCHES}. Use the De Morgan form, which stays small."
         )
     return tuple(dict.fromkeys(map(simplify, _branches(query))))
 
 
-def to_dnf(query: Query, max_branches: int = MAX_BRANCHES) -> Query:
+def to_dnf(query: Query) -> Query:
     """Return the disjunctive normal form as one query."""
-    branches = dnf_branches(query, max_branches)
+    branches = dnf_branches(query)
     return Or(*branches) if len(branches) > 1 else branches[0]
 
 
-def _branches(query: Query) -> list[Query]:
+def _branches(query: Query, is_negated: bool = False) -> list[Query]:
+    """Return the branches of a query, or of its complement."""
     match query:
         case Entity():
-            return [query]
-        case Project(operand, relation):
-            return [Project(branch, relation) for branch in _branches(operand)]
-        case And():
-            choices = product(*map(_branches, query.operands))
-            return [And(*choice) for choice in choices]
-        case Or():
-            return [branch for operand in query.operands for branch in _branches(operand)]
+            return [Not(query) if is_negated else query]
+        case Project(operand):
+            found = [query.with_operands(branch) for branch in _branches(operand)]
+            if not is_negated:
+                return found
+            negated = [Not(branch) for branch in found]
+            return [And(*negated)] if len(negated) > 1 else [*negated]
         case Not(operand):
-            return _negated_branches(operand)
-    raise AssertionError(query)
-
-
-def _negated_branches(query: Query) -> list[Query]:
-    """Return the branches of the complement of `query`."""
-    match query:
-        case Entity():
-            return [Not(query)]
-        case Project():
-            negated = [Not(branch) for branch in _branches(query)]
-            return [And(*negated)] if len(negated) > 1 else list(negated)
-        case And():
-            return [branch for operand in query.operands for branch in _negated_branches(operand)]
-        case Or():
-            choices = product(*map(_negated_branches, query.operands))
-            return [And(*choice) for choice in choices]
-        case Not(operand):
-            return _branches(operand)
-    raise AssertionError(query)
+            return _branches(operand, not is_negated)
+    choices = map(_branches, query.operands, repeat(is_negated))
+    if isinstance(query, And) != is_negated:  # the complement of a union is an intersection
+        return [And(*choice) for choice in product(*choices)]
+    return [*chain.from_iterable(choices)]
 
 
 def num_branches(query: Query) -> int:
     """Return the most branches that exist at any point while the normal form is built."""
     worst = 1
 
-    def positive(node: Query) -> int:
-        match node:
-            case Project(operand, _):
-                size = positive(operand)
-            case And():
-                size = prod(map(positive, node.operands))
-            case Or():
-                size = sum(map(positive, node.operands))
-            case Not(operand):
-                size = negative(operand)
-            case _:
-                size = 1
+    def count(node: Query, is_negated: bool) -> int:
         nonlocal worst
+        match node:
+            case Entity():
+                size = 1
+            case Project(operand):
+                size = count(operand, False)
+                if is_negated:  # one branch, the intersection of their complements
+                    size = 1
+            case Not(operand):
+                size = count(operand, not is_negated)
+            case _:
+                combine = prod if isinstance(node, And) != is_negated else sum
+                size = combine(map(count, node.operands, repeat(is_negated)))
         worst = max(worst, size)
         return size
 
-    def negative(node: Query) -> int:
-        match node:
-            case Project():
-                positive(node)
-                size = 1
-            case And():
-                size = sum(map(negative, node.operands))
-            case Or():
-                size = prod(map(negative, node.operands))
-            case Not(operand):
-                size = positive(operand)
-            case _:
-                size = 1
-        nonlocal worst
-        worst = max(worst, size)
-        return size
+    count(query, False)
+    return worst
 
-    return max(positive(query), worst)
+
+def surely(query: Query) -> Query | None:
+    """Return the query of the entities that stay answers whatever edges are added; None if none do.
+
+    More edges only add to a projection, so a complement of a projection is never sure.
+    """
+    return _bounds(query)[0]
+
+
+def never(query: Query) -> Query | None:
+    """Return the query of the entities that no added edge can make answers; None if none."""
+    return _complement(_bounds(query)[1])
+
+
+def _bounds(query: Query) -> tuple[Query | None, Query | None]:
+    """Return the queries of the sure answers (None: none) and of the possible ones (None: all)."""
+    match query:
+        case Entity():
+            return query, query
+        case Project(operand):
+            sure, _ = _bounds(operand)
+            return None if sure is None else query.with_operands(sure), None
+        case Not(operand):
+            sure, possible = _bounds(operand)
+            return _complement(possible), _complement(sure)
+    all_sure, all_possible = zip(*map(_bounds, query.operands), strict=True)
+    is_and = isinstance(query, And)
+    return _without_none(query, all_sure, is_and), _without_none(query, all_possible, not is_and)
+
+
+def _complement(query: Query | None) -> Query | None:
+    if query is None:  # none are the complement of all
+        return None
+    return query.operand if isinstance(query, Not) else Not(query)
+
+
+def _without_none(query: Query, bounds: Sequence[Query | None], needs_all: bool) -> Query | None:
+    kept = [bound for bound in bounds if bound is not None]
+    if not kept or (needs_all and len(kept) < len(bounds)):
+        return None
+    return query.with_operands(*kept)
 
 
 def explain_negation(query: Query) -> str:
-    """Say what it means that a branch of a query consists of complements only; else, nothing."""
-
-    def is_only_negation(branch: Query) -> bool:
+    """Warn that a branch of a query has complements only, so that nearly all entities answer it."""
+    for branch in dnf_branches(query):
         parts = branch.operands if isinstance(branch, And) else (branch,)
-        return all(isinstance(part, Not) for part in parts)
+        if all(isinstance(part, Not) for part in parts):
+            return (
+                "The query only excludes entities, so every other entity of the graph, of any "
+                "kind, is an answer."
+            )
+    return ""
 
-    if not any(map(is_only_negation, dnf_branches(query))):
-        return ""
-    return (
-        "The query says only what the answers are not, so every other entity of the graph, of "
-        "whatever kind, is an answer."
-    )
+
+def normal_form(structure: Query) -> Query:
+    """Return the disjunctive normal form of a structure, with columns of symbols for its names."""
+    columns = columns_of(structure)
+    return to_dnf(fill(columns.structure, range(len(columns.fixed))))
+
+
+def num_edges(structure: Query) -> int:
+    """Return the most edges that a derivation of an answer uses; a complement uses none."""
+
+    def count(node: Query) -> int:
+        match node:
+            case Entity() | Not():
+                return 0
+            case Project(operand, _):
+                return 1 + count(operand)
+        return sum(map(count, node.operands))
+
+    form = normal_form(structure)
+    return max(map(count, form.operands if isinstance(form, Or) else (form,)))

@@ -1,4 +1,4 @@
-"""SPARQL -> questions and trees: a SELECT, through rdflib's parser.
+"""SPARQL -> questions: a SELECT, through rdflib's parser.
 
     PREFIX : <>
     SELECT ?x WHERE {
@@ -7,55 +7,52 @@
       ?c :capital ?x
     }
 
-It reads triple patterns, groups, UNION, MINUS, VALUES, blank nodes, LIMIT, FILTER with EXISTS, NOT
-EXISTS, `=`, `!=`, IN and NOT IN on entities, joined by `&&`, `||` and `!`, and the property paths
-`a/b`, `^a`, `a|b`, `a+`, `a*` and `a?`, with SPARQL's own scopes: a group sees only its own
+Supported: triple patterns, groups, UNION, MINUS, VALUES, blank nodes, LIMIT, FILTER with EXISTS,
+NOT EXISTS, `=`, `!=`, IN and NOT IN on entities, joined by `&&`, `||` and `!`, and the property
+paths `a/b`, `^a`, `a|b`, `a+`, `a*` and `a?`, with SPARQL's own scopes: a group sees only its own
 variables, MINUS only what stands before it. Answers are distinct. Anything else raises
 UnsupportedQuery.
 
-An IRI is the name of an entity or a relation in full. An IRI without a scheme, such as `<Europe>`
-or `:Europe` under `PREFIX : <>`, is a plain name, with `%20` for a space and so on.
+An IRI is the full name of an entity or a relation. An IRI without a scheme, such as `<Europe>` or
+`:Europe` under `PREFIX : <>`, is a plain name, percent-encoded (`%20` for a space).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import chain
+from threading import Lock
 from typing import Any
+from urllib.parse import quote, unquote
 
-from betae.errors import UnsupportedQuery
-from betae.queries.ast import Entity, Query, escape, unescape
+from betae.errors import QuerySyntaxError, UnsupportedQuery
+from betae.graph.names import NO_PREFIXES, Prefixes
+from betae.queries.ast import Entity
 from betae.queries.formula import (
     Atom,
-    Conjunction,
-    Disjunction,
     Equals,
-    Exists,
     Formula,
     Negation,
     Question,
     Reach,
+    Term,
     Variable,
+    all_of,
+    any_of,
+    exists,
     fresh,
-)
-from betae.queries.sparql_tree import (
-    Variables,
-    bound_variables,
-    kind,
-    mentioned_variables,
-    parse_tree,
     spell,
-    spell_all,
-    triples,
-    unwrap,
 )
-from betae.queries.trees import to_tree
 
-NO_PREFIXES: Mapping[str, str] = {}
 Scope = Mapping[Variable, Variable]  # a variable as written -> the one it means here
-
+Variables = frozenset[Variable]
+PARSER_LOCK = Lock()  # rdflib's parser fails if two threads use it for the first time at once
+HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+SKIPPED = r"""#[^\n]*|<[^<>"{}|^`\\\s]*>|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+LOGICAL = {"ConditionalOrExpression": "||", "ConditionalAndExpression": "&&"}
 UNSUPPORTED_CLAUSES = {
     "datasetClause": "FROM: the graph is chosen when asking",
     "groupby": "GROUP BY",
@@ -63,25 +60,14 @@ UNSUPPORTED_CLAUSES = {
     "orderby": "ORDER BY: `betae answer` ranks answers, `betae query` lists all of them",
 }
 REPEATS: dict[str, tuple[int, int | None]] = {"+": (1, None), "*": (0, None), "?": (0, 1)}
-UNSUPPORTED_PARTS = {
-    "OptionalGraphPattern": "OPTIONAL",
-    "GraphGraphPattern": "GRAPH",
-    "ServiceGraphPattern": "SERVICE",
-    "Bind": "BIND",
-}
 
 
-def parse_sparql(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Query:
-    """Read a SPARQL SELECT into a tree of names; `resolve` then finds them in a graph.
+def parse_sparql(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
+    """Read a SPARQL SELECT; names stay as written.
 
-    `prefixes` need not be declared in the text: prefix -> IRI, such as a graph's own.
+    `prefixes` (prefix -> IRI) need no declaration in the text.
     """
-    return to_tree(read_sparql(text, prefixes))
-
-
-def read_sparql(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Question:
-    """Read a SPARQL SELECT with one or more variables."""
-    query = parse_tree(text, prefixes)
+    query = _parse_tree(text, prefixes)
     if query.name != "SelectQuery":
         raise _unsupported(f"{query.name.removesuffix('Query').upper()}: write SELECT")
     for clause, spoken in UNSUPPORTED_CLAUSES.items():
@@ -93,8 +79,11 @@ def read_sparql(text: str, prefixes: Mapping[str, str] = NO_PREFIXES) -> Questio
     if query.valuesClause:
         query.where.setdefault("part", []).append(query.valuesClause)
     targets = _targets(query, text)
-    formula = _group(query.where, dict(zip(targets, targets, strict=True)), frozenset())
-    return Question(targets, formula, int(limits["limit"]) if "limit" in limits else None)
+    names = {target: target for target in targets}
+    question = Question(targets, _group(query.where, names, frozenset(targets), frozenset()))
+    if "limit" in limits:
+        question.limit = int(limits["limit"])
+    return question
 
 
 def _unsupported(part: str) -> UnsupportedQuery:
@@ -102,34 +91,36 @@ def _unsupported(part: str) -> UnsupportedQuery:
 
 
 def _targets(query: Any, text: str) -> tuple[Variable, ...]:
-    """Return the variables of SELECT; all that can be asked for, as they come, if it has `*`."""
+    """Return the variables of SELECT; for `*`, all that are bound, in the order written."""
     if not query.projection:
-        bound = bound_variables(query.where)
+        bound = _bound_variables(query.where)
         written = dict.fromkeys(map(Variable, re.findall(r"[?$](\w+)", text)))
-        return tuple(variable for variable in written if variable in bound)
+        if targets := tuple(variable for variable in written if variable in bound):
+            return targets
+        raise _unsupported("SELECT * and no variable: name one, such as ?x")
     for item in query.projection:
         if item.evar:
-            raise _unsupported(f"an expression in SELECT: {spell(item.expr)}")
+            raise _unsupported(f"an expression in SELECT: {_spell(item.expr)}")
     return tuple(dict.fromkeys(item.var for item in query.projection))
 
 
 # ---- parse tree -> formula ----------------------------------------------------------------------
 
 
-def _group(node: Any, shared: Scope, given: Variables) -> Formula:
-    """Return the formula of a group.
+def _group(node: Any, outer: Scope, shared: Variables, given: Variables) -> Formula:
+    """Return the formula of a group inside one with the scope `outer`.
 
-    `shared` are the variables that also occur outside; all others are the group's own, and
-    existential. `given` are those of the shared ones that a NOT EXISTS around the group has fixed:
-    only these can be seen by a filter although the group does not bind them.
+    `shared` variables also occur outside; all others are local to the group and existential.
+    `given` variables are the shared ones that an enclosing NOT EXISTS has fixed: filters see them
+    although the group does not bind them.
     """
     if node.name == "SubSelect":
         raise _unsupported("a SELECT inside the SELECT")
     parts = node.part or []
-    visible = bound_variables(node)
-    own = {term: fresh(term.name) for term in visible - shared.keys()}
-    names = {**shared, **own}
-    mentions = Counter(term for part in parts for term in mentioned_variables(part))
+    visible = _bound_variables(node)
+    own = {term: fresh(term.name) for term in visible - shared}
+    names = {**{term: outer[term] for term in shared}, **own}
+    mentions = Counter(term for part in parts for term in _mentioned_variables(part))
     formulas: list[Formula] = []
     bound: Variables = frozenset()
     for part in parts:
@@ -137,102 +128,92 @@ def _group(node: Any, shared: Scope, given: Variables) -> Formula:
             case "TriplesBlock":
                 formulas += [
                     _path(path, _rename(head, names), _rename(tail, names))
-                    for head, path, tail in triples(part)
+                    for head, path, tail in _triples(part)
                 ]
             case "GroupOrUnionGraphPattern":
-                # A variable that several parts mention is one of those outside this part.
-                joined = {term for term in mentioned_variables(part) if mentions[term] > 1}
-                formulas.append(_union(part, names, frozenset(joined | shared.keys()), given))
+                # A variable that several parts mention occurs outside this part.
+                joined = {term for term in _mentioned_variables(part) if mentions[term] > 1}
+                formulas.append(_union(part, names, shared | joined, given))
             case "MinusGraphPattern":
                 formulas.append(_minus(part.graph, names, bound, given))
             case "Filter":
                 formulas.append(_filter(part.expr, names, visible | given))
             case "InlineData" | "ValuesClause":
                 formulas.append(_values(part, names))
-            case name:
-                raise _unsupported(UNSUPPORTED_PARTS[name])
-        bound |= bound_variables(part)
-    return _exists(own.values(), formulas)
+            case name:  # Bind, OptionalGraphPattern, …
+                raise _unsupported(name.removesuffix("GraphPattern").upper())
+        bound |= _bound_variables(part)
+    return exists(own.values(), formulas)
 
 
 def _union(node: Any, names: Scope, outside: Variables, given: Variables) -> Formula:
-    """Return the formula of one or more groups; `outside` are the variables of the rest."""
-    branches = [bound_variables(branch) for branch in node.graph]
+    """Return the formula of a UNION; `outside` variables occur in the rest of the group."""
+    branches = [_bound_variables(branch) for branch in node.graph]
     joined = frozenset().union(*branches) & outside
     partial = joined - frozenset.intersection(*branches)
     if partial:
-        raise _unsupported(f"{spell_all(partial)} in only some branches of a UNION")
-    shared = {variable: names[variable] for variable in joined | given}
-    return _any_of([_group(branch, shared, given) for branch in node.graph])
+        raise _unsupported(f"{spell(partial)} in only some branches of a UNION")
+    return any_of([_group(branch, names, joined | given, given) for branch in node.graph])
 
 
 def _minus(graph: Any, names: Scope, bound: Variables, given: Variables) -> Formula:
-    seen_twice = mentioned_variables(graph) & given
+    seen_twice = _mentioned_variables(graph) & given
     if seen_twice:
         raise _unsupported(
-            f"{spell_all(seen_twice)} in a MINUS inside NOT EXISTS, where SPARQL engines differ: "
+            f"{spell(seen_twice)} in a MINUS inside NOT EXISTS, where SPARQL engines differ: "
             "write NOT EXISTS for both"
         )
-    joined = bound_variables(graph) & bound
+    joined = _bound_variables(graph) & bound
     if not joined:
         raise _unsupported(
             "a MINUS that shares no variable with what stands before it: it has no effect"
         )
-    shared = {variable: names[variable] for variable in joined}
-    return Negation(_group(graph, shared, frozenset()), "MINUS")
+    return Negation(_group(graph, names, joined, frozenset()))
 
 
 def _filter(expression: Any, names: Scope, bound: Variables) -> Formula:
     """Return the formula of a FILTER in a group that binds the variables `bound`."""
-    expression = unwrap(expression)
-    match kind(expression):
-        case "ConditionalAndExpression":
-            conjuncts = [expression.expr, *expression.other]
-            return Conjunction(tuple(_filter(part, names, bound) for part in conjuncts))
-        case "ConditionalOrExpression":
-            disjuncts = [expression.expr, *expression.other]
-            return Disjunction(tuple(_filter(part, names, bound) for part in disjuncts))
+    expression = _unwrap(expression)
+    match _kind(expression):
+        case "ConditionalAndExpression" | "ConditionalOrExpression" as kind:
+            operands = [expression.expr, *expression.other]
+            parts = [_filter(operand, names, bound) for operand in operands]
+            return all_of(parts) if kind == "ConditionalAndExpression" else any_of(parts)
         case "UnaryNot":
-            return Negation(_filter(expression.expr, names, bound), "!")
-        case "Builtin_EXISTS":
-            return _exists_filter(expression.graph, names, bound, "EXISTS")
-        case "Builtin_NOTEXISTS":
-            operator = "NOT EXISTS"
-            return Negation(_exists_filter(expression.graph, names, bound, operator), operator)
+            return Negation(_filter(expression.expr, names, bound))
+        case "Builtin_EXISTS" | "Builtin_NOTEXISTS" as kind:
+            joined = _mentioned_variables(expression.graph) & bound
+            if not joined:
+                operator = "EXISTS" if kind == "Builtin_EXISTS" else "NOT EXISTS"
+                raise _unsupported(
+                    f"a {operator} that shares no variable with its group: it is true or false for "
+                    "all answers at once"
+                )
+            group = _group(expression.graph, names, joined, joined)
+            return group if kind == "Builtin_EXISTS" else Negation(group)
         case "RelationalExpression" if expression.op in ("=", "!=", "IN", "NOT IN"):
             if (compared := _comparison(expression, names, bound)) is not None:
                 return compared
-    raise _unsupported(f"FILTER({spell(expression)})")
-
-
-def _exists_filter(graph: Any, names: Scope, bound: Variables, operator: str) -> Formula:
-    joined = mentioned_variables(graph) & bound
-    if not joined:
-        raise _unsupported(
-            f"a {operator} that shares no variable with its group: it is true or false for all "
-            "answers at once"
-        )
-    return _group(graph, {variable: names[variable] for variable in joined}, joined)
+    raise _unsupported(f"FILTER({_spell(expression)})")
 
 
 def _comparison(expression: Any, names: Scope, bound: Variables) -> Formula | None:
-    """Return the formula of `=`, `!=`, IN or NOT IN between variables and IRIs, if it is that."""
-    variable, operator = unwrap(expression.expr), str(expression.op)
+    """Return the formula of `=`, `!=`, IN or NOT IN on variables and IRIs; None for others."""
+    variable, operator = _unwrap(expression.expr), str(expression.op)
     others = expression.other if operator.endswith("IN") else [expression.other]
     if not isinstance(others, list):  # IN ()
         return None
-    values = [unwrap(value) for value in others]
+    values = [_unwrap(value) for value in others]
     if isinstance(variable, Entity) and len(values) == 1:
         variable, values = values[0], [variable]
-    terms = [variable, *values]
-    are_terms = all(isinstance(term, Variable | Entity) for term in terms)
+    are_terms = all(isinstance(value, Variable | Entity) for value in values)
     if not isinstance(variable, Variable) or not are_terms:
         return None
-    for term in terms:
+    for term in (variable, *values):
         if isinstance(term, Variable) and term not in bound:
             raise _unsupported(f"a FILTER on {term}, which its group does not bind")
-    equals = _any_of([Equals(names[variable], _rename(value, names)) for value in values])
-    return equals if operator in ("=", "IN") else Negation(equals, operator)
+    equals = any_of([Equals(names[variable], _rename(value, names)) for value in values])
+    return equals if operator in ("=", "IN") else Negation(equals)
 
 
 def _values(node: Any, names: Scope) -> Formula:
@@ -246,50 +227,199 @@ def _values(node: Any, names: Scope) -> Formula:
             raise _unsupported(f"a row of VALUES with {len(row)} of {len(variables)} values")
         for value in row:
             if not isinstance(value, Entity):
-                raise _unsupported(f"{spell(value)} in VALUES")
-        equals = [Equals(*pair) for pair in zip(variables, row, strict=True)]
-        formulas.append(Conjunction(tuple(equals)) if len(equals) > 1 else equals[0])
-    return _any_of(formulas)
+                raise _unsupported(f"{_spell(value)} in VALUES")
+        formulas.append(all_of([*map(Equals, variables, row)]))
+    return any_of(formulas)
 
 
 def _path(path: Any, head: Any, tail: Any) -> Formula:
     """Return the formula of a property path from `head` to `tail`."""
     for term in (head, tail):
         if not isinstance(term, Variable | Entity):
-            raise _unsupported(f"the literal {spell(term)}: entities are IRIs")
+            raise _unsupported(f"the literal {_spell(term)}: entities are IRIs")
     if isinstance(path, Entity):
-        return Atom(escape(unescape(str(path.name), "entity"), "relation"), head, tail)
+        return Atom(path.name, head, tail)
     if isinstance(path, Variable):
         raise _unsupported(f"the variable {path} as a predicate: name the relation")
     match path.name:
         case "PathAlternative":
-            return _any_of([_path(part, head, tail) for part in path.part])
+            return any_of([_path(part, head, tail) for part in path.part])
         case "PathSequence":
-            numbers = range(1, len(path.part))
-            middles = [fresh(f"_:path{number}") for number in numbers]
-            steps = zip(path.part, [head, *middles], [*middles, tail], strict=True)
-            formulas = [_path(part, start, stop) for part, start, stop in steps]
-            return _exists(middles, formulas)
+            middles = [fresh(f"_:path{i}") for i in range(1, len(path.part))]
+            return exists(middles, [*map(_path, path.part, [head, *middles], [*middles, tail])])
         case "PathEltOrInverse":
             return _path(path.part, tail, head)
         case "PathElt" if not path.mod:
             return _path(path.part, head, tail)
         case "PathElt":
-            least, most = REPEATS[path.mod]
-            return Reach(partial(_path, path.part), head, tail, least, most)
+            (least, most), inner = REPEATS[path.mod], _without_parentheses(path.part)
+            while _kind(inner) == "PathElt":  # (p+)+ is p+, and so on: nested ones would multiply
+                its_least, its_most = REPEATS[inner.mod]
+                least, most = min(least, its_least), 1 if most == its_most == 1 else None
+                inner = _without_parentheses(inner.part)
+            return Reach(partial(_path, inner), head, tail, least, most)
     raise _unsupported("a negated property set, !(…)")
+
+
+def _without_parentheses(path: Any) -> Any:
+    """Strip the levels of rdflib's grammar around a path that do nothing."""
+    while True:
+        match _kind(path):
+            case "PathAlternative" | "PathSequence" if len(path.part) == 1:
+                path = path.part[0]
+            case "PathElt" if not path.mod:
+                path = path.part
+            case _:
+                return path
 
 
 def _rename(term: Any, names: Scope) -> Any:
     return names[term] if isinstance(term, Variable) else term
 
 
-def _exists(variables: Collection[Variable], formulas: Sequence[Formula]) -> Formula:
-    """Return the conjunction, without quantifying what a UNION inside took for its own."""
-    formula = Conjunction(tuple(formulas))
-    used = tuple(variable for variable in variables if variable in formula.free)
-    return Exists(used, formula) if used else formula
+# ---- text -> parse tree -------------------------------------------------------------------------
 
 
-def _any_of(formulas: Sequence[Formula]) -> Formula:
-    return Disjunction(tuple(formulas)) if len(formulas) > 1 else formulas[0]
+def _parse_tree(text: str, known_prefixes: Prefixes) -> Any:
+    """Return rdflib's parse tree with every term but literals as Variable or Entity."""
+    from rdflib.plugins.sparql.algebra import traverse
+    from rdflib.plugins.sparql.parserutils import CompValue
+    from rdflib.term import BNode, URIRef
+    from rdflib.term import Variable as SparqlVariable
+
+    prologue, query = _parsed(text)
+
+    def absolute(iri: str) -> str:
+        return str(iri if HAS_SCHEME.match(iri) else URIRef(iri, base=base))
+
+    base: str | None = None
+    prefixes = dict(known_prefixes)
+    for declaration in prologue:
+        if declaration.name == "Base":
+            base = absolute(declaration.iri)
+        else:
+            prefixes[declaration.prefix or ""] = absolute(declaration.iri)
+    blank_nodes: dict[str, Variable] = {}
+
+    def to_term(node: Any) -> Term | None:
+        if isinstance(node, SparqlVariable):
+            return Variable(str(node))
+        if isinstance(node, BNode):  # a variable that cannot be selected
+            return blank_nodes.setdefault(str(node), Variable(f"_:b{len(blank_nodes) + 1}"))
+        if isinstance(node, URIRef):
+            iri = absolute(node)
+        elif isinstance(node, CompValue) and node.name == "pname":
+            prefix = node.prefix or ""
+            if prefix not in prefixes:
+                found = re.search(rf"(?<![\w<]){re.escape(prefix)}:", text)
+                message = f"The prefix {prefix}: is not declared: write PREFIX {prefix}: <…> first."
+                raise QuerySyntaxError(message, text, found.start() if found else 0)
+            iri = prefixes[prefix] + re.sub(r"\\(.)", r"\1", node.localname or "")
+        else:
+            return None  # keep the node
+        return Entity(iri if HAS_SCHEME.match(iri) else unquote(iri))
+
+    return traverse(query, visitPost=to_term)
+
+
+def _parsed(text: str) -> Any:
+    """Parse with rdflib."""
+    from pyparsing import ParseException
+    from rdflib.plugins.sparql.parser import parseQuery
+
+    try:
+        with PARSER_LOCK:
+            return parseQuery(text)
+    except ParseException as error:
+        raise _syntax_error(error.pstr, error.loc) from None
+    except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
+        position = text.find(str(error).rpartition(" ")[2])
+        raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
+    except RecursionError:
+        raise UnsupportedQuery(
+            "This SPARQL is nested too deeply, or has too many triples in a row, for its parser: "
+            "write it in logic text."
+        ) from None
+
+
+def _syntax_error(text: str, position: int) -> QuerySyntaxError:
+    """Build the error for a syntax error at `position`, with a hint where possible."""
+    spaced = re.search(r"<[^<>\s{}]+ [^<>\n{}]*>", text)
+    if spaced and " = " not in spaced[0] and "&&" not in spaced[0]:
+        message = f"An IRI has no spaces: write <{quote(spaced[0][1:-1])}>."
+        return QuerySyntaxError(message, text, spaced.start())
+    opened: list[int] = []
+    for token in re.finditer(SKIPPED + r"|(?P<open>\{)|(?P<close>\})", text):
+        if token["open"]:
+            opened.append(token.start())
+        elif token["close"] and opened:
+            opened.pop()
+    if opened:
+        return QuerySyntaxError("This { is never closed: a } is missing.", text, opened[-1])
+    return QuerySyntaxError("Not valid SPARQL from here on.", text, position)
+
+
+# ---- variables ----------------------------------------------------------------------------------
+
+
+def _bound_variables(node: Any) -> Variables:
+    """Return the variables that a part of a group binds."""
+    match node.name:
+        case "TriplesBlock":
+            return _mentioned_variables([(head, tail) for head, _, tail in _triples(node)])
+        case "GroupOrUnionGraphPattern":
+            return frozenset().union(*map(_bound_variables, node.graph))
+        case "GroupGraphPatternSub":
+            return frozenset().union(*map(_bound_variables, node.part or []))
+        case "InlineData" | "ValuesClause":
+            return _mentioned_variables(node.var)
+    return frozenset()
+
+
+def _mentioned_variables(node: Any) -> Variables:
+    """Return all variables in a part."""
+    if isinstance(node, Variable):
+        return frozenset([node])
+    children = node.values() if isinstance(node, Mapping) else node
+    if isinstance(children, str) or not isinstance(children, Iterable):
+        return frozenset()
+    return frozenset().union(*map(_mentioned_variables, children))
+
+
+def _triples(block: Any) -> list[tuple[Any, Any, Any]]:
+    """Return the triple patterns of a block as (head, path, tail)."""
+    terms = [*chain.from_iterable(block.triples)]
+    return [*zip(terms[::3], terms[1::3], terms[2::3], strict=True)]
+
+
+# ---- expressions --------------------------------------------------------------------------------
+
+
+def _unwrap(expression: Any) -> Any:
+    """Strip the single-operand levels of rdflib's grammar from an expression."""
+    while _kind(expression).endswith("Expression") and "other" not in expression:
+        expression = expression.expr
+    return expression
+
+
+def _kind(node: Any) -> str:
+    """Return the name of a node in rdflib's grammar, "" for a term."""
+    return str(getattr(node, "name", "")) if isinstance(node, Mapping) else ""
+
+
+def _spell(expression: Any) -> str:
+    """Write an expression roughly as it was, for messages."""
+    expression = _unwrap(expression)
+    part = _kind(expression)
+    if not part:
+        return f"<{expression.name}>" if isinstance(expression, Entity) else str(expression)
+    if part == "literal":
+        return f'"{expression.string}"'
+    if part == "UnaryNot":
+        return f"!{_spell(expression.expr)}"
+    if "other" not in expression:  # a function: its name is enough
+        return f"{part.rpartition('_')[2].upper()}(…)"
+    signs = LOGICAL.get(part) or expression.op
+    sign = signs if isinstance(signs, str) else signs[0]
+    right = "…" if isinstance(expression.other, list) else _spell(expression.other)
+    return f"{_spell(expression.expr)} {sign} {right}"

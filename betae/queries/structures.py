@@ -1,8 +1,8 @@
-"""Structures: queries with placeholders, `_`, for entities and relations.
+"""Structures: queries with placeholders, written `_`, for entities and relations.
 
-A query is its structure filled with symbols: the ids of its entities and relations in the order in
-which a walk over the tree, from the leaves up, meets them. Many queries of one structure are then
-one matrix of symbols, (num_queries, num_symbols), with no Python object per query.
+A query is its structure filled with symbols: the ids of its entities and relations, in post-order.
+Many queries of one structure are then one matrix of symbols, (num_queries, num_symbols), with no
+Python object per query.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from betae.queries.ast import (
     PLACEHOLDER,
     And,
     Entity,
+    Name,
     Not,
     Or,
     Project,
     Query,
     nodes,
-    rebuild,
     too_deep,
 )
 
@@ -61,46 +61,40 @@ _NAMES = {structure: name for name, structure in STRUCTURES.items()}
 
 
 def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
-    """Take a query of ids apart into its structure and its symbols."""
-    symbols: list[int] = []
+    """Split a query of ids into its structure and its symbols."""
+    return _split(query, _id)
+
+
+def _split(query: Query, to_id: Callable[[Name], int]) -> tuple[Query, tuple[int, ...]]:
+    """Replace every name by a placeholder; return the ids of the names, in post-order."""
+    ids: list[int] = []
 
     def strip(node: Query) -> Query:
         if isinstance(node, Entity):
-            symbols.append(_id(node.name))
+            ids.append(to_id(node.name))
             return ANY
         operands = tuple(map(strip, node.operands))
         if isinstance(node, Project):
-            symbols.append(_id(node.relation))
+            ids.append(to_id(node.relation))
         return _stripped(node.__class__, operands)  # type: ignore[arg-type]
 
-    structure = strip(query)
-    return structure, tuple(symbols)
+    return strip(query), tuple(ids)
 
 
 @lru_cache(maxsize=4096)  # many queries have few structures
 def _stripped(kind: Callable[..., Query], operands: tuple[Query, ...]) -> Query:
-    """Return a node over these operands; a step is along a placeholder."""
+    """Return a node over these operands; the relation of a projection is a placeholder."""
     return Project(operands[0], PLACEHOLDER) if kind is Project else kind(*operands)
 
 
-def unfilled() -> InvalidArgument:
-    """Return the error for a placeholder where a name is needed."""
-    return InvalidArgument(
-        "_ is a placeholder, which only `betae sample` fills: name an entity or a relation. "
-        'An entity that is called _ is written "_", in quotes.'
-    )
-
-
-def _id(name: str | int) -> int:
-    if name == PLACEHOLDER:
-        raise unfilled()
+def _id(name: Name) -> int:
     if isinstance(name, str):
         raise InvalidArgument(f"{name!r} is a name where an id is needed: resolve the query first.")
-    return name
+    return int(name)
 
 
 def fill(structure: Query, symbols: Sequence[int]) -> Query:
-    """Put symbols into the placeholders of a structure; names that are fixed in it stay."""
+    """Fill the placeholders of a structure with symbols; its fixed names stay."""
     left = iter(symbols)
 
     def filled(node: Query) -> Query:
@@ -114,40 +108,29 @@ def fill(structure: Query, symbols: Sequence[int]) -> Query:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The ids of many queries as columns, those that are fixed in their structure included."""
+class SymbolColumns:
+    """The columns of symbols of a structure in which some ids are fixed."""
 
-    structure: Query  # with a placeholder for every name
-    names: tuple[int, ...]  # of each column: the id that is fixed, or -1 for a placeholder
+    structure: Query  # with a placeholder for every id
+    fixed: tuple[int, ...]  # of each column: the fixed id, or -1 for a placeholder
 
     def expand(self, symbols: Ids) -> Ids:
-        """Add the fixed names to symbols: (n, num_symbols) -> (n, num_columns)."""
-        names = np.array(self.names, dtype=np.int32)
-        expanded = np.tile(names, (len(symbols), 1))
-        expanded[:, names < 0] = symbols
+        """Add the fixed ids to symbols: (n, num_symbols) -> (n, num_columns)."""
+        fixed = np.array(self.fixed, dtype=np.int32)
+        expanded = np.tile(fixed, (len(symbols), 1))
+        expanded[:, fixed < 0] = symbols
         return expanded
 
 
 @lru_cache(maxsize=4096)
-def columns_of(structure: Query) -> Columns:
-    """Return the columns of a structure in which some names may be fixed."""
-    names: list[int] = []
-
-    def strip(node: Query) -> Query:
-        match node:
-            case Entity(name):
-                names.append(-1 if name == PLACEHOLDER else _id(name))
-                return ANY
-            case Project(_, name):
-                names.append(-1 if name == PLACEHOLDER else _id(name))
-        return _stripped(node.__class__, node.operands)  # type: ignore[arg-type]
-
-    return Columns(rebuild(structure, strip), tuple(names))
+def columns_of(structure: Query) -> SymbolColumns:
+    """Return the columns of symbols of a structure, some of which may be fixed."""
+    return SymbolColumns(*_split(structure, lambda name: -1 if name is PLACEHOLDER else _id(name)))
 
 
 @lru_cache(maxsize=4096)
 def limits_of(structure: Query, num_entities: int, num_relations: int) -> Ids:
-    """Return the number of ids to choose from for each symbol of a structure, (num_symbols,)."""
+    """Return the exclusive upper bound of each symbol's ids, (num_symbols,)."""
     limits = [
         num_entities if isinstance(node, Entity) else num_relations
         for node in nodes(structure)
@@ -157,14 +140,14 @@ def limits_of(structure: Query, num_entities: int, num_relations: int) -> Ids:
 
 
 def is_placeholder(node: Query) -> bool:
-    """Tell whether a node itself, not its operands, is a placeholder."""
-    return (isinstance(node, Entity) and node.name == PLACEHOLDER) or (
-        isinstance(node, Project) and node.relation == PLACEHOLDER
+    """Whether a node itself, apart from its operands, is a placeholder."""
+    return (isinstance(node, Entity) and node.name is PLACEHOLDER) or (
+        isinstance(node, Project) and node.relation is PLACEHOLDER
     )
 
 
 def num_symbols(structure: Query) -> int:
-    """Return how many symbols fill a structure."""
+    """Count the placeholders of a structure."""
     return sum(map(is_placeholder, nodes(structure)))
 
 
@@ -174,14 +157,14 @@ def name_of(structure: Query) -> str:
 
 
 def has_negation(query: Query) -> bool:
-    """Tell whether a complement occurs in the query."""
+    """Whether the query contains a complement."""
     return any(isinstance(node, Not) for node in nodes(query))
 
 
 def is_monotone(query: Query, is_negated: bool = False) -> bool:
-    """Tell whether more edges can only add answers: no step is under an odd number of complements.
+    """Whether more edges can only add answers: no step is under an odd number of complements.
 
-    So 2u-DM is monotone, although complements occur in it.
+    2u-DM is monotone, for example, although it contains complements.
     """
     if isinstance(query, Project) and is_negated:
         return False
@@ -192,7 +175,7 @@ def is_monotone(query: Query, is_negated: bool = False) -> bool:
 # ---- the release's nested tuples --------------------------------------------------------------
 #
 # (entity, (relation, ...)) is a path; (query, query) an intersection; (query, query, (-1,)) a
-# union; -2 among the relations a complement. In structures the letters e, r, u, n stand for them.
+# union; -2 among the relations a complement. Structures have the letters e, r, u, n instead.
 
 _UNION, _COMPLEMENT = (-1, "u"), (-2, "n")
 
@@ -211,7 +194,7 @@ def _from_tuple(nested: Any, depth: int) -> Query:
     if not isinstance(nested, tuple):
         return Entity(PLACEHOLDER if nested == "e" else int(nested))
     *first, last = nested
-    # Another branch, such as (e, (r,)) or a bare entity; the steps of a path are no tuples.
+    # `last` is a branch, such as (e, (r,)) or a bare entity, unless it holds the steps of a path.
     if not isinstance(last, tuple) or any(isinstance(step, tuple) for step in last):
         return And(*map(_from_tuple, nested, repeat(depth + 1)))
     if last[0] in _UNION:
@@ -228,21 +211,18 @@ def _from_tuple(nested: Any, depth: int) -> Query:
 
 def to_tuple(query: Query) -> Any:
     """Write a query of ids, or a structure, as the release's nested tuples."""
+    is_structure = any(map(is_placeholder, nodes(query)))
     steps: list[Any] = []
     while isinstance(query, Project | Not):
         if isinstance(query, Not):
-            steps.append(-2 if _is_filled(query) else "n")
+            steps.append("n" if is_structure else -2)
         else:
-            steps.append("r" if query.relation == PLACEHOLDER else _id(query.relation))
+            steps.append("r" if query.relation is PLACEHOLDER else _id(query.relation))
         query = query.operand
     if isinstance(query, Entity):
-        start: Any = "e" if query.name == PLACEHOLDER else _id(query.name)
+        start: Any = "e" if query.name is PLACEHOLDER else _id(query.name)
     else:
         start = tuple(map(to_tuple, query.operands))
         if isinstance(query, Or):
-            start += ((-1 if _is_filled(query) else "u",),)
+            start += (("u" if is_structure else -1,),)
     return (start, tuple(reversed(steps))) if steps else start
-
-
-def _is_filled(query: Query) -> bool:
-    return not any(map(is_placeholder, nodes(query)))

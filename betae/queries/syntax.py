@@ -13,28 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
-from itertools import count, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
-from betae.queries.ast import (
-    PLACEHOLDER,
-    And,
-    Entity,
-    Kind,
-    Name,
-    Not,
-    Or,
-    Project,
-    Query,
-    escape,
-    inverse,
-    too_deep,
-    unescape,
-)
+from betae.queries.ast import PLACEHOLDER, Entity, Name, Query, too_deep
 from betae.queries.formula import (
     MAX_NESTING,
     Atom,
@@ -47,11 +32,11 @@ from betae.queries.formula import (
     Question,
     Term,
     Variable,
+    to_formula,
 )
-from betae.queries.trees import to_tree
 
 if TYPE_CHECKING:
-    from lark import Lark, Token
+    from lark import Lark
 
 BARE_NAME = r"[\w/][\w/:.+\-]*"
 GRAMMAR = rf"""
@@ -106,12 +91,12 @@ SPOKEN = {
 
 
 def parse(text: str) -> Query:
-    """Read logic text into a tree of names; `resolve` then finds them in a graph."""
-    return to_tree(read_logic(text))
+    """Read logic text as a tree of names: the inverse of `str(query)`."""
+    return parse_logic(text).tree
 
 
-def read_logic(text: str) -> Question:
-    """Read logic text with one or more targets."""
+def parse_logic(text: str) -> Question:
+    """Read logic text with one or more targets; names stay as written."""
     import lark
 
     if not isinstance(text, str):
@@ -121,8 +106,7 @@ def read_logic(text: str) -> Question:
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(error, text) from None
     *targets, formula = tree.children
-    variables = tuple(dict.fromkeys(map(_variable, targets)))  # type: ignore[arg-type]
-    return Question(variables, _formula(formula, 0))
+    return Question(dict.fromkeys(map(_variable, targets)), _formula(formula, 0))
 
 
 @cache
@@ -135,7 +119,6 @@ def _parser() -> Lark:
 def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
     import lark
 
-    position: int
     if isinstance(error, lark.exceptions.UnexpectedCharacters):
         position, found = error.pos_in_stream or 0, repr(error.char)
         expected = error.allowed or set()
@@ -168,124 +151,93 @@ def _formula(tree: Any, nesting: int) -> Formula:
         case "conjunction":
             return Conjunction(tuple(map(_formula, parts, repeat(nesting + 1))))
         case "negation":
-            return _negation(_formula(parts[0], nesting + 1))
+            return Negation(_formula(parts[0], nesting + 1))
         case "exists":
             variables = tuple(map(_variable, parts[:-1]))
             return Exists(variables, _formula(parts[-1], nesting + 1))
         case "equals":
             return _equals(*map(_term, parts))
         case "differs":
-            return _negation(_equals(*map(_term, parts)))
+            return Negation(_equals(*map(_term, parts)))
         case "atom":
             relation, head, tail = parts
             *inverted, name = relation.children
-            spelled = _name(name, "relation")
-            return Atom(inverse(spelled) if inverted else spelled, _term(head), _term(tail))
+            ends = (tail, head) if inverted else (head, tail)
+            return Atom(_name(name), *map(_term, ends))
     raise AssertionError(tree.data)
 
 
-def _negation(part: Formula) -> Negation:
-    is_of_two = isinstance(part, Equals) and isinstance(part.other, Variable)
-    return Negation(part, "!=" if is_of_two else "")
-
-
 def _equals(left: Term, right: Term) -> Equals:
-    if isinstance(left, Variable):
-        return Equals(left, right)
-    if isinstance(right, Variable):
-        return Equals(right, left)
-    shown = " and ".join(spell_name(part.name, "entity") for part in (left, right))
-    raise UnsupportedQuery(f"'=' is for a variable and a name, not for {shown}.")
+    if isinstance(left, Entity) and isinstance(right, Entity):
+        shown = f"{spell_name(left.name)} and {spell_name(right.name)}"
+        raise UnsupportedQuery(f"'=' is for a variable and a name, not for {shown}.")
+    return Equals(left, right)
 
 
 def _term(tree: Any) -> Term:
     (child,) = tree.children
-    return _variable(child) if tree.data == "variable" else Entity(_name(child, "entity"))
+    return _variable(child) if tree.data == "variable" else Entity(_name(child))
 
 
-def _variable(token: Token) -> Variable:
+def _variable(token: Any) -> Variable:
     return Variable(token[1:])
 
 
-def _name(tree: Any, kind: Kind) -> Name:
+def _name(tree: Any) -> Name:
     (token,) = tree.children
     match token.type:
         case "ID":
             return int(token[1:])
-        case "STRING":
-            return escape(json.loads(token, strict=False), kind)
-        case "QUOTED":
-            inside = re.sub(r"\\.|\"", _requote, token[1:-1])
-            return escape(json.loads(f'"{inside}"', strict=False), kind)
+        case "STRING" | "QUOTED":
+            json_of = {'"': r"\"", r"\'": "'"}  # these differ inside '…'
+            inside = re.sub(r"\\.|\"", lambda found: json_of.get(found[0], found[0]), token[1:-1])
+            return str(json.loads(f'"{inside}"', strict=False))
         case "IRI":
-            return escape(token[1:-1], kind)
-    return str(token)  # _ included, which means any
-
-
-def _requote(found: re.Match[str]) -> str:
-    """Return what stands for a character of a '…' string in a "…" string."""
-    return {'"': r"\"", r"\'": "'"}.get(found[0], found[0])
+            return str(token[1:-1])
+    return PLACEHOLDER if token == str(PLACEHOLDER) else str(token)
 
 
 # ---- and back ---------------------------------------------------------------------------------
 
 
 def to_text(query: Query) -> str:
-    """Write a tree as logic text; `parse` reads it back to the same tree."""
-    sentence = _sentence(query, "?X", (f"?V{number}" for number in count(1)))
-    return f"?X . {sentence[1:-1] if isinstance(query, Or) else sentence}"
+    """Write a tree as logic text, which reads back to an equal one."""
+    return f"?X . {_spell(to_formula(query))}"
 
 
-def _sentence(query: Query, variable: str, fresh: Iterator[str]) -> str:
-    bound, parts = _conjuncts(query, variable, fresh)
-    quantifier = f"exists {', '.join(bound)} : " if bound else ""
-    return quantifier + " & ".join(parts)
+def _spell(formula: Formula) -> str:
+    match formula:
+        case Atom(relation, head, tail):
+            return f"{spell_name(relation)}({_spell_term(head)}, {_spell_term(tail)})"
+        case Equals(one, two):
+            return f"{_spell_term(one)} = {_spell_term(two)}"
+        case Conjunction(parts):
+            return " & ".join(map(_spell_closed, parts))
+        case Disjunction(parts):
+            return " | ".join(map(_spell_closed, parts))
+        case Negation(part):
+            spelled = _spell(part)
+            return f"!{spelled}" if isinstance(part, Atom | Negation) else f"!({spelled})"
+        case Exists(variables, part):
+            return f"exists {', '.join(map(str, variables))} : {_spell(part)}"
+    raise AssertionError(formula)
 
 
-def _conjuncts(query: Query, variable: str, fresh: Iterator[str]) -> tuple[list[str], list[str]]:
-    """Return the variables to bind and the conjuncts that say "`variable` is in `query`"."""
-    match query:
-        case Entity(name):
-            return [], [f"{variable} = {spell_name(name, 'entity')}"]
-        case Project(Entity(name), relation):
-            return [], [spell_atom(relation, spell_name(name, "entity"), variable)]
-        case Project(operand, relation):
-            middle = next(fresh)
-            bound, parts = _conjuncts(operand, middle, fresh)
-            return [middle, *bound], [*parts, spell_atom(relation, middle, variable)]
-        case And():
-            bound, parts = [], []
-            for operand in query.operands:
-                more_bound, more_parts = _conjuncts(operand, variable, fresh)
-                bound += more_bound
-                parts += more_parts
-            return bound, parts
-        case Or():
-            sentences = [_sentence(operand, variable, fresh) for operand in query.operands]
-            closed = [f"({text})" if text.startswith("exists ") else text for text in sentences]
-            return [], [f"({' | '.join(closed)})"]
-        case Not(operand):
-            sentence = _sentence(operand, variable, fresh)
-            is_closed = isinstance(operand, Or | Not) or (
-                isinstance(operand, Project) and isinstance(operand.operand, Entity)
-            )
-            return [], [f"!{sentence}" if is_closed else f"!({sentence})"]
-    raise AssertionError(query)
+def _spell_closed(part: Formula) -> str:
+    """Write an operand of `&` or `|`, in parentheses if it needs them."""
+    spelled = _spell(part)
+    return f"({spelled})" if isinstance(part, Disjunction | Exists) else spelled
 
 
-def spell_atom(relation: Name, source: str, target: str) -> str:
-    """Write that a relation leads from one term to another, in the direction of the graph."""
-    if isinstance(relation, str) and relation.startswith(INVERSE):
-        return f"{spell_name(relation.removeprefix(INVERSE), 'relation')}({target}, {source})"
-    return f"{spell_name(relation, 'relation')}({source}, {target})"
+def _spell_term(term: Term) -> str:
+    return str(term) if isinstance(term, Variable) else spell_name(term.name)
 
 
-def spell_name(name: Name, kind: Kind) -> str:
-    """Write a name as a tree has it: bare if it can be."""
+def spell_name(name: Name) -> str:
+    """Write a name: an id as #12, a bare word as it is, anything else in quotes."""
     if isinstance(name, int):
         return f"#{name}"
-    if name == PLACEHOLDER:
-        return name
-    name = unescape(name, kind)
-    is_bare = re.fullmatch(BARE_NAME, name) and name not in ("exists", PLACEHOLDER)
+    if name is PLACEHOLDER:
+        return str(name)
+    is_bare = re.fullmatch(BARE_NAME, name) and name not in ("exists", str(PLACEHOLDER))
     return name if is_bare else json.dumps(name, ensure_ascii=False)

@@ -1,14 +1,13 @@
 """Query sets: queries by structure with their easy and hard answers, in memory and on disk.
 
 On disk a set is a folder: `queries.parquet` with the columns structure, symbols, easy, hard, and a
-manifest with the structures as logic text, the graph's fingerprint and how the set was made. The
-release's pickles can be read and written.
+manifest with the structures as logic text, the graph's fingerprint and how the set was made.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +17,18 @@ from numpy.typing import NDArray
 
 from betae.checks import check_choice
 from betae.errors import BetaeError, InvalidArgument, StoreError
-from betae.graph.edges import Edges, Ids
+from betae.graph.edges import Edges, Ids, Ragged
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.ragged import Ragged
-from betae.queries.ast import PLACEHOLDER, Entity, Project, Query, nodes
+from betae.queries.ast import Query
 from betae.queries.structures import columns_of, fill, limits_of, num_symbols
 from betae.storage import check_parts, read_manifest, write_manifest, writing_folder
 
 if TYPE_CHECKING:
     import polars as pl
 
-FORMAT_VERSION = 1
-QUERIES = "queries.parquet"
+QUERIES_FILE = "queries.parquet"
 
-# The split of a query set: the graph that gives the easy answers, and the one that gives all.
+# split of a query set -> edges that give the easy answers, edges that give all answers.
 # Training queries have easy answers only.
 SET_EDGES: dict[str, tuple[Edges, Edges]] = {
     "train": ("train", "train"),
@@ -67,6 +64,16 @@ class QueryBlock:
             self.structure, self.symbols[rows], self.easy.take(rows), self.hard.take(rows)
         )
 
+    @classmethod
+    def concatenate(cls, blocks: Sequence[QueryBlock]) -> QueryBlock:
+        """Concatenate blocks of one structure."""
+        return cls(
+            blocks[0].structure,
+            np.concatenate([block.symbols for block in blocks]),
+            Ragged.concatenate([block.easy for block in blocks]),
+            Ragged.concatenate([block.hard for block in blocks]),
+        )
+
 
 @dataclass(frozen=True)
 class QuerySet:
@@ -81,16 +88,11 @@ class QuerySet:
         return sum(map(len, self.blocks.values()))
 
     def within(self, num_entities: int, num_relations: int) -> QuerySet:
-        """Return the queries whose names and answers have ids below these numbers."""
-        blocks = {}
-        for name, block in self.blocks.items():
-            columns = columns_of(block.structure)
-            limits = limits_of(columns.structure, num_entities, num_relations)
-            is_within = np.all(columns.expand(block.symbols) < limits, axis=1)
-            for answers in (block.easy, block.hard):
-                owners = np.repeat(np.arange(len(block)), answers.lengths)
-                is_within[owners[answers.values >= num_entities]] = False
-            blocks[name] = block.take(np.flatnonzero(is_within))
+        """Return the queries whose symbols and answers have ids below these counts."""
+        blocks = {
+            name: block.take(np.flatnonzero(_is_within(block, num_entities, num_relations)))
+            for name, block in self.blocks.items()
+        }
         return replace(self, blocks=blocks)
 
     def with_hard_answers(self) -> QuerySet:
@@ -100,6 +102,18 @@ class QuerySet:
             for name, block in self.blocks.items()
         }
         return replace(self, blocks={name: block for name, block in blocks.items() if len(block)})
+
+    def rankable(self, graph: KnowledgeGraph) -> QuerySet:
+        """Return the queries that have a hard answer; raise if none has, or on another graph."""
+        self.check_graph(graph)
+        if self.split == "train":
+            raise InvalidArgument("Ranking needs a query set for valid or test, not for train.")
+        queries = self.with_hard_answers()
+        if not queries.blocks:
+            raise InvalidArgument(
+                "The query set has no query with a hard answer to rank: sample another."
+            )
+        return queries
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(block):,} {name}" for name, block in self.blocks.items())
@@ -112,14 +126,14 @@ class QuerySet:
                 yield block.query(row), block.easy[row], block.hard[row]
 
     def check_graph(self, graph: KnowledgeGraph) -> None:
-        """Raise if the set was made on another graph, or has ids that the graph does not have."""
+        """Raise if the set was made on another graph, or has ids out of range."""
         if graph.fingerprint != self.graph_fingerprint:
             raise InvalidArgument(
                 "The query set was made on another graph "
                 f"({self.graph_fingerprint[:12]}…, this one is {graph.fingerprint[:12]}…)."
             )
         for name, block in self.blocks.items():
-            if not _is_inside(block, graph):
+            if not _is_within(block, graph.num_entities, graph.num_relations).all():
                 raise InvalidArgument(
                     f"The queries {name} of the set have ids that the graph does not have: the set "
                     "is damaged. Make it again."
@@ -140,7 +154,9 @@ class QuerySet:
             pl.DataFrame(
                 {
                     "structure": pl.Series([name], dtype=pl.String).new_from_index(0, len(block)),
-                    "symbols": _rows_of_matrix(block.symbols),
+                    "symbols": pl.Series(block.symbols.ravel())
+                    .reshape(block.symbols.shape)
+                    .arr.to_list(),
                     "easy": _rows(block.easy),
                     "hard": _rows(block.hard),
                 }
@@ -150,19 +166,20 @@ class QuerySet:
         with writing_folder(Path(folder), overwrite) as partial:
             buffer = io.BytesIO()  # polars' own errors do not tell a full disk from any other
             pl.concat(frames).write_parquet(buffer)
-            (partial / QUERIES).write_bytes(buffer.getbuffer())
-            write_manifest(partial, "query set", FORMAT_VERSION, facts)
+            (partial / QUERIES_FILE).write_bytes(buffer.getbuffer())
+            write_manifest(partial, "query set", facts)
 
     @classmethod
     def open(cls, folder: Path | str) -> QuerySet:
         """Read a set from `folder`; `check_graph` then tells whether it belongs to a graph."""
         import polars as pl
+        from polars.exceptions import PolarsError
 
         folder = Path(folder)
-        manifest = read_manifest(folder, "query set", FORMAT_VERSION)
+        manifest = read_manifest(folder, "query set")
         check_parts(folder, manifest)
         try:
-            frame = pl.read_parquet(folder / QUERIES, glob=False).select(
+            frame = pl.read_parquet(folder / QUERIES_FILE, glob=False).select(
                 pl.col("structure").cast(pl.String),
                 pl.col("symbols", "easy", "hard").cast(pl.List(pl.Int32)),
             )
@@ -174,13 +191,7 @@ class QuerySet:
                 raise ValueError("the counts in its manifest are wrong")
             check_choice("split", manifest["split"], SET_EDGES)
             return cls(manifest["split"], blocks, manifest["graph"], manifest["origin"])
-        except (
-            KeyError,
-            ValueError,
-            AttributeError,
-            BetaeError,
-            pl.exceptions.PolarsError,
-        ) as error:
+        except (KeyError, ValueError, AttributeError, BetaeError, PolarsError) as error:
             reason = str(error).partition("\n")[0]
             raise StoreError(
                 f"{folder} is damaged ({reason}). Make the query set again."
@@ -203,25 +214,16 @@ def _read_block(text: str, rows: pl.DataFrame) -> QueryBlock:
     )
 
 
-def _is_inside(block: QueryBlock, graph: KnowledgeGraph) -> bool:
-    """Tell whether the graph has all ids of the queries, of their structure and their answers."""
-    ids: list[tuple[Any, int]] = [
-        (answers.values, graph.num_entities) for answers in (block.easy, block.hard)
-    ]
-    columns = iter(block.symbols.T)
-    for node in nodes(block.structure):
-        match node:
-            case Entity(name):
-                limit = graph.num_entities
-            case Project(_, name):
-                limit = graph.num_relations
-            case _:
-                continue
-        ids.append((next(columns) if name == PLACEHOLDER else np.array([name]), limit))
-    return all(
-        not len(some) or (some.dtype.kind == "i" and some.min() >= 0 and some.max() < limit)
-        for some, limit in ids
-    )
+def _is_within(block: QueryBlock, num_entities: int, num_relations: int) -> NDArray[np.bool_]:
+    """Mask of the queries whose symbols and answers have ids from 0 to below these counts."""
+    columns = columns_of(block.structure)
+    limits = limits_of(columns.structure, num_entities, num_relations)
+    symbols = columns.expand(block.symbols)
+    is_within: NDArray[np.bool_] = np.all((symbols >= 0) & (symbols < limits), axis=1)
+    for answers in (block.easy, block.hard):
+        outside = np.flatnonzero((answers.values < 0) | (answers.values >= num_entities))
+        is_within[np.searchsorted(answers.offsets, outside, side="right") - 1] = False
+    return is_within
 
 
 # ---- ragged tables as polars lists ------------------------------------------------------------
@@ -230,15 +232,11 @@ def _is_inside(block: QueryBlock, graph: KnowledgeGraph) -> bool:
 def _rows(table: Ragged) -> pl.Series:
     import polars as pl
 
-    number = np.arange(len(table), dtype=np.uint32)
-    flat = pl.DataFrame({"row": np.repeat(number, table.lengths), "ids": table.values})
+    indices = np.arange(len(table), dtype=np.uint32)
+    flat = pl.DataFrame({"row": np.repeat(indices, table.lengths), "ids": table.values})
     lists = flat.group_by("row", maintain_order=True).agg("ids")
-    rows = pl.DataFrame({"row": number}).join(lists, on="row", how="left", maintain_order="left")
+    rows = pl.DataFrame({"row": indices}).join(lists, on="row", how="left", maintain_order="left")
     return rows["ids"].fill_null([])
-
-
-def _rows_of_matrix(matrix: Ids) -> pl.Series:
-    return _rows(Ragged.from_lengths(np.full(len(matrix), matrix.shape[1]), matrix.ravel()))
 
 
 def _ragged(lists: pl.Series) -> Ragged:

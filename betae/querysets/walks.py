@@ -20,7 +20,7 @@ from betae.exact.kernels import (
 )
 
 # Verdicts
-ACCEPTED, DEAD_END, NO_ANSWER, TOO_MANY, NOTHING_HARD, NOTHING_REFUTED = range(6)
+ACCEPTED, NO_ANSWER, TOO_MANY, NOTHING_HARD, NOTHING_REFUTED = range(5)
 
 
 @njit(nogil=True, cache=True)
@@ -38,8 +38,8 @@ def _below(state, limit):  # type: ignore[no-untyped-def]
 def _step_back(adjacency, entity, previous, relation, state):  # type: ignore[no-untyped-def]
     """Choose an edge that leads to `entity`: first its relation, then its start.
 
-    `previous` is the relation by which the walk came to `entity`; its inverse would only lead
-    back. A `relation` of -1 is free. Returns (relation, start), or (-1, -1) at a dead end.
+    `previous` is the relation of the walk's last step; its inverse would only lead back. A
+    `relation` of -1 is free. Returns (relation, start), or (-1, -1) at a dead end.
     """
     first, last = adjacency.head_offsets[entity], adjacency.head_offsets[entity + 1]
     if relation >= 0:
@@ -64,9 +64,9 @@ def walk_back(  # type: ignore[no-untyped-def]
 ):
     """Fill a structure by walking back from random `roots`; return symbols and which succeeded.
 
-    With `may_turn` a branch of an intersection or union may begin with the inverse of the step
-    after it. With `seeks_missing` three in four steps are along `missing` edges, but for those of
-    complements. (Not all of them: the root of a walk with a complement is no answer.)
+    With `may_turn` a branch of an intersection or union may begin with the inverse of the following
+    step. With `seeks_missing` three in four steps outside of complements are along `missing` edges
+    (not all: the root of a walk with a complement is no answer).
     """
     symbols = np.zeros((num_rows, num_symbols), dtype=np.int32)
     succeeded = np.ones(num_rows, dtype=np.bool_)
@@ -115,22 +115,12 @@ def walk_back(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _judge_changes(num_hard, num_refuted, min_refuted, max_changes):  # type: ignore[no-untyped-def]
-    """Judge a query by the numbers of answers that the larger graph adds and takes away."""
-    if num_hard == 0:
-        return NOTHING_HARD
-    if num_refuted < min_refuted:
-        return NOTHING_REFUTED
-    return TOO_MANY if max(num_hard, num_refuted) > max_changes else ACCEPTED
-
-
-@njit(nogil=True, cache=True)
 def judge_rows(program, symbols, smaller, larger, max_answers, min_refuted, max_changes, scratch):  # type: ignore[no-untyped-def]
-    """Answer every row on both graphs and keep the good ones; `max_changes` 0 is for training.
+    """Answer every row on both graphs and judge it; `max_changes` 0 is for training.
 
     Returns a verdict for every row and, for the accepted ones, the lengths and values of the easy
     answers (on `smaller`) and of the hard ones (on `larger` but not on `smaller`). Easy answers
-    that are none on `larger` are refuted; they stay among the easy ones.
+    that `larger` does not give are refuted; they stay among the easy ones.
     """
     verdicts = np.empty(len(symbols), dtype=np.int8)
     easy_lengths = np.empty(len(symbols), dtype=np.int64)
@@ -164,8 +154,11 @@ def judge_rows(program, symbols, smaller, larger, max_answers, min_refuted, max_
                     hard_stop += 1
             num_easy, num_hard = easy_stop - easy_end, hard_stop - hard_end
             num_refuted = num_easy - (size - num_hard)
-            verdicts[row] = _judge_changes(num_hard, num_refuted, min_refuted, max_changes)
-            if verdicts[row] != ACCEPTED:
+            if num_hard == 0 or num_refuted < min_refuted:
+                verdicts[row] = NOTHING_HARD if num_hard == 0 else NOTHING_REFUTED
+                continue
+            if max(num_hard, num_refuted) > max_changes:
+                verdicts[row] = TOO_MANY
                 continue
             easy_lengths[accepted], hard_lengths[accepted] = num_easy, num_hard
             hard_end = hard_stop

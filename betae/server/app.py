@@ -1,50 +1,140 @@
-"""The app: every endpoint, each a call of the library."""
+"""The app, with an endpoint for each job of the library, and `run_server`, which runs it."""
 
 import asyncio
+import re
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qs
 
+import uvicorn
 from anyio import to_thread
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Query, Request
+from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel
+from h11 import LocalProtocolError
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import Field
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae import __version__
-from betae.errors import UnresolvedName
+from betae.errors import InvalidArgument, UnresolvedName
+from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
-from betae.server import browse, responses
-from betae.server.guard import SURPRISE, Guard
-from betae.server.limits import Limits
-from betae.server.metrics import CONTENT_TYPE
-from betae.server.refusals import OF_THE_QUESTION, Refused, refusal
-from betae.server.requests import (
-    AnswerRequest,
-    BatchRequest,
-    QueryRequest,
-    Question,
-    TreeRequest,
-    Wanted,
-)
-from betae.server.served import Served
-from betae.server.sparql import add_sparql
+from betae.queries.ast import Query as Tree
+from betae.server import browse, schemas
+from betae.server.facts import RESULTS, Facts
+from betae.server.guard import INTERNAL_ERROR, Guard, Metrics
+from betae.server.limits import QUESTION_ERRORS, Json, Limits, Refused, check_limit, refusal
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a graph is served without torch
     from betae.run import Run
+    from betae.server.questions import Questions
 
-PAGE = FilePath(__file__).parent / "page"
-Search = Annotated[
-    str, Query(description="Text in a name or label, in any case.", examples=["paris"])
+NO_MODEL = (
+    "No model is loaded, only a graph: use POST /query for exact answers, or start the server with "
+    "a run: betae serve RUN."
+)
+LONGEST_FIELD = 60  # last characters of the path of a wrong field
+PAGE_FOLDER = Path(__file__).parent / "page"
+Text = Annotated[str, Field(max_length=1_000)]  # long ones are not compared with all names
+SearchField = Annotated[
+    Text, Query(description="Text in a name or label, in any case.", examples=["paris"])
 ]
-Result = TypeVar("Result")
-LONGEST_PLACE = 60  # characters of where in a body something is wrong
+NameField = Annotated[
+    Text, PathParameter(description="Name, label, or %23 and id.", examples=["Paris"])
+]
+in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
+
+
+class Anything(PathConvertor):
+    """A part of a path with slashes and, unlike starlette's own, line breaks."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", Anything())
+
+
+class Served:
+    """A graph, the run that was trained on it, if any, and their workers."""
+
+    facts: Facts  # the processes that find exact answers; from `open` on
+
+    def __init__(self, source: "Run | KnowledgeGraph", limits: Limits | None = None):
+        self.limits, self.metrics = limits or Limits(), Metrics()
+        self.run = None if isinstance(source, KnowledgeGraph) else source
+        self.graph = source if isinstance(source, KnowledgeGraph) else source.graph
+        self._questions: Questions | None = None
+
+    def open(self) -> None:
+        """Load the run and start the workers, unless that is done."""
+        if hasattr(self, "facts"):
+            return
+        if self.run is not None:
+            from betae.server.questions import Questions
+
+            batch_size, observe = self.limits.questions_per_batch, self.metrics.batches.observe
+            self._questions = Questions(self.run, batch_size, observe)
+            self._questions.call(self._questions.answerer).result()
+        self.facts = Facts(self.graph, self.limits)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._questions is not None:
+            self._questions.close()
+        self.facts.close()
+
+    @property
+    def questions(self) -> "Questions":
+        """The thread of the models; raises Refused without a run."""
+        if self._questions is None:
+            raise Refused(400, NO_MODEL)
+        return self._questions
+
+    @cache  # noqa: B019  # one object per server
+    def describe(self) -> dict[str, Any]:
+        """Return the content of `GET /model`; with a run, for use in its thread."""
+        return {
+            "betae": __version__,
+            "graph": {**asdict(describe_graph(self.graph)), "prefixes": dict(self.graph.prefixes)},
+            "model": None if self._questions is None else self._questions.describe(),
+            "limits": asdict(self.limits),
+        }
+
+    def text_or_tree(self, question: schemas.QuestionField) -> str | Tree:
+        """Convert a question to what the library reads; raise if it is too large."""
+        if isinstance(question, str):
+            self.limits.check_text(question)
+            return question
+        tree = schemas.to_query(question)
+        self.limits.check_tree(tree)
+        return tree
+
+    async def ask(
+        self, question: schemas.QuestionField, options: schemas.AnswerOptions
+    ) -> dict[str, Any]:
+        """Answer a question by the run."""
+        questions = self.questions  # raises without a run
+        from betae.answering.answerer import QuestionRequest  # here, since it imports torch
+
+        tree, limit = await self.facts.read(self.text_or_tree(question))
+        k = options.k if options.k is not None else limit
+        if k is not None:
+            check_limit(f"k is {k:,}", k, self.limits.answers)
+        asked = QuestionRequest(tree, k, options.only, options.threshold, options.explain)
+        return await asyncio.wrap_future(questions.ask(asked, options.method, options.edges))
 
 
 def create_app(
@@ -54,206 +144,352 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
 ) -> ASGIApp:
-    """Return the app of a run or a graph, ready for any ASGI server.
+    """Build the ASGI app of a run or a graph.
 
-    It answers to the names of localhost and to `host`.
+    It accepts requests to localhost and to `host`, with `token` only those that carry it.
     """
-    return app_of(Served(source, limits or Limits()), host=host, token=token)
+    return app_of(Served(source, limits), host, token)
 
 
-def app_of(served: Served, *, host: str, token: str | None) -> ASGIApp:
-    """Return the app of what is served; it is opened when the app starts, if not before."""
+def app_of(
+    served: Served, host: str, token: str | None, ready: Callable[[], None] = lambda: None
+) -> ASGIApp:
+    """Build the app; at startup, what it serves is opened, if not before, and `ready` called."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await to_thread.run_sync(served.open)
+        ready()
         yield
         await to_thread.run_sync(served.close)
 
     app = FastAPI(
         title="betae",
         version=__version__,
-        description="Questions to a knowledge graph, from its facts and from those it lacks.",
-        docs_url=None,  # it loads scripts from other servers
+        description="Answers from a knowledge graph: known facts and predictions.",
+        docs_url=None,  # it loads scripts from other sites
         redoc_url=None,
         lifespan=lifespan,
-        responses={"default": {"model": responses.Problem, "description": "What is wrong"}},
+        responses={"default": {"model": schemas.ErrorResponse, "description": "Error"}},
     )
     _add_questions(app, served)
     _add_names(app, served)
     _add_service(app, served)
-    add_sparql(app, lambda: served.facts)
+    _add_sparql(app, served)
     page = _add_page(app)
     _add_errors(app)
     return Guard(app, served.limits, served.metrics, host, token, public=["/healthz", *page])
 
 
-def _returns(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}
-
-
-async def _in_thread(function: Callable[..., Result], *arguments: Any) -> Result:
-    return await to_thread.run_sync(partial(function, *arguments), abandon_on_cancel=True)
-
-
 def _add_questions(app: FastAPI, served: Served) -> None:
-    async def ask(question: Question, wanted: Wanted) -> dict[str, Any]:
-        asked = await _in_thread(served.asked, question, wanted)
-        try:
-            future = served.questions.ask(asked, wanted.method, wanted.edges)
-            return await asyncio.wrap_future(future)
-        except OF_THE_QUESTION as error:
-            raise refusal(error) from None
-
-    @app.post("/answer", tags=["questions"], responses=_returns(responses.Answers))
-    async def answer(body: AnswerRequest) -> JSONResponse:
+    @app.post("/answer", tags=["questions"], response_model=schemas.AnswerResponse)
+    async def answer(body: schemas.AnswerBody) -> Json:
         """Answer a question: ranked entities, known or predicted, how probable, and why."""
-        served.questions  # noqa: B018  # refused before the question is read
-        return JSONResponse(await ask(body.question, body))
+        return Json(await served.ask(body.question, body))
 
-    @app.post("/answer/batch", tags=["questions"], responses=_returns(responses.Results))
-    async def answer_batch(body: BatchRequest) -> JSONResponse:
-        """Answer many questions; one that cannot be answered has an `error` instead."""
-        served.questions  # noqa: B018
-        most = served.limits.questions
-        if len(body.questions) > most:
-            raise Refused(400, f"{len(body.questions):,} questions; {most:,} are the most.")
+    @app.post("/answer/batch", tags=["questions"], response_model=schemas.BatchResponse)
+    async def answer_batch(body: schemas.BatchBody) -> Json:
+        """Answer many questions; one that fails has an `error` instead."""
+        served.questions  # noqa: B018  # raises without a run
+        number = len(body.questions)
+        check_limit(f"{number:,} questions", number, served.limits.questions)
 
-        async def one(question: Question) -> dict[str, Any]:
+        async def one(question: schemas.QuestionField) -> dict[str, Any]:
             try:
-                return await ask(question, body)
-            except Refused as error:
-                return error.content
+                return await served.ask(question, body)
+            except (Refused, *QUESTION_ERRORS) as error:
+                return refusal(error).content
 
-        results = await asyncio.gather(*map(one, body.questions))
-        return JSONResponse({"results": results})
+        return Json({"results": await asyncio.gather(*map(one, body.questions))})
 
-    @app.post("/query", tags=["questions"], responses=_returns(responses.Rows))
-    async def query(body: QueryRequest) -> JSONResponse:
+    @app.post("/query", tags=["questions"], response_model=schemas.QueryResponse)
+    async def query(body: schemas.QueryBody) -> Json:
         """List the exact answers of a question of any shape, from the facts alone."""
-        question, most = served.text_or_tree(body.question), served.limits.rows
-        if body.limit > most:
-            raise Refused(400, f"limit is {body.limit:,}; {most:,} are the most.")
-        return JSONResponse(await served.facts.query(question, body.edges, body.limit))
+        check_limit(f"{body.limit:,} rows", body.limit, served.limits.rows)
+        question = served.text_or_tree(body.question)
+        return Json(await served.facts.query(question, body.edges, body.limit))
 
-    @app.post("/tree", tags=["questions"], responses=_returns(responses.ComputationTree))
-    async def tree(body: TreeRequest) -> JSONResponse:
+    @app.post("/tree", tags=["questions"], response_model=schemas.TreeResponse)
+    async def tree(body: schemas.TreeBody) -> Json:
         """Return the computation tree of a question, with the exact answers of each node."""
-        from betae.server.tree import describe_tree
-
-        parsed, _ = await _in_thread(served.read, body.question)
-        arguments = served.graph, parsed, body.edges
-        if not served.has_model:
-            return JSONResponse(await _in_thread(describe_tree, *arguments, None, 0))
-        its = served.questions
-        work = its.call(lambda: describe_tree(*arguments, its.model, body.dims))
-        return JSONResponse(await asyncio.wrap_future(work))
+        query, _ = await served.facts.read(served.text_or_tree(body.question))
+        described = await served.facts.tree(query, body.edges)
+        if served.run is not None:
+            its = served.questions
+            work = its.call(lambda: browse.add_embeddings(described, query, its.model, body.dims))
+            await asyncio.wrap_future(work)
+        return Json(described)
 
 
 def _add_names(app: FastAPI, served: Served) -> None:
     graph, rows = served.graph, served.limits.rows
 
-    @app.get("/entities", tags=["graph"], responses=_returns(responses.Entities))
+    @app.get("/entities", tags=["graph"], response_model=schemas.EntitiesResponse)
     async def entities(
-        search: Search = "", limit: Annotated[int, Query(ge=1, le=rows)] = 20
-    ) -> JSONResponse:
+        search: SearchField = "", limit: Annotated[int, Query(ge=1, le=rows)] = 20
+    ) -> Json:
         """List entities, those with the most edges first, or search for some."""
-        return JSONResponse(await _in_thread(browse.entities, graph, search, limit))
+        return Json(await in_thread(browse.find_entities, graph, search, limit))
 
-    @app.get("/relations", tags=["graph"], responses=_returns(responses.Relations))
+    @app.get("/relations", tags=["graph"], response_model=schemas.RelationsResponse)
     async def relations(
-        search: Search = "", limit: Annotated[int, Query(ge=1, le=rows)] = 100
-    ) -> JSONResponse:
+        search: SearchField = "", limit: Annotated[int, Query(ge=1, le=rows)] = 100
+    ) -> Json:
         """List relations, the most frequent first, or search for some."""
-        return JSONResponse(await _in_thread(browse.relations, graph, search, limit))
+        return Json(await in_thread(browse.find_relations, graph, search, limit))
 
     @app.get(
-        "/entities/{name:path}/edges",
-        tags=["graph"],
-        responses=_returns(responses.EdgesOfEntity),
+        "/entities/{name:anything}/edges", tags=["graph"], response_model=schemas.EdgesResponse
     )
     async def edges(
-        name: Annotated[str, Path(description="Name, label, or %23 and id.", examples=["Paris"])],
+        name: NameField,
         offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
         limit: Annotated[int, Query(ge=1, le=rows)] = 100,
         missing: Annotated[
-            int, Query(ge=0, le=100, description="How many missing edges; a run is needed.")
+            int, Query(ge=0, le=100, description="Number of missing edges; needs a run.")
         ] = 0,
-    ) -> JSONResponse:
+    ) -> Json:
         """List the known edges of an entity, page by page, and the most probable missing ones."""
         try:
-            entity = await _in_thread(browse.find_entity, graph, name)
+            entity = await in_thread(browse.find_entity, graph, name)
         except UnresolvedName as error:
             raise refusal(error, 404) from None
-        found = browse.edges_of(graph, entity, offset, limit)
+        found = await in_thread(browse.edges_of, graph, entity, offset, limit)
         if missing:
             its = served.questions
-            from betae.server.models import missing_edges_of
-
-            work = its.call(lambda: missing_edges_of(its, entity, missing))
+            work = its.call(lambda: its.missing_edges_of(entity, missing))
             found["missing"] = await asyncio.wrap_future(work)
-        return JSONResponse(found)
+        return Json(found)
 
 
 def _add_service(app: FastAPI, served: Served) -> None:
-    @app.get("/model", tags=["service"], responses=_returns(responses.Description))
-    async def model() -> JSONResponse:
+    @app.get("/model", tags=["service"], response_model=schemas.ModelResponse)
+    async def model() -> Json:
         """Describe the graph, the model and the limits."""
-        if not served.has_model:
-            return JSONResponse(await _in_thread(served.description))
-        work = served.questions.call(served.description)
-        return JSONResponse(await asyncio.wrap_future(work))
+        if served.run is None:
+            return Json(await in_thread(served.describe))
+        work = served.questions.call(served.describe)
+        return Json(await asyncio.wrap_future(work))
 
-    @app.get("/healthz", tags=["service"], responses=_returns(responses.Health))
-    async def healthz() -> JSONResponse:
-        """Say that the server is there; this needs no token."""
-        return JSONResponse({"status": "ok"})
+    @app.get("/healthz", tags=["service"], response_model=dict[str, str])
+    async def healthz() -> Json:
+        """Check that the server is up; needs no token."""
+        return Json({"status": "ok"})
 
     @app.get("/metrics", tags=["service"], response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Return the figures for Prometheus."""
-        return Response(served.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        """Return the metrics for Prometheus."""
+        content = generate_latest(served.metrics.registry)
+        return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _add_page(app: FastAPI) -> list[str]:
-    """Add the files of the page, and return their addresses."""
-    files = StaticFiles(directory=PAGE, html=True)
-    addresses = ["/", *(f"/{path.name}" for path in PAGE.iterdir())]
-    # A route for each: mounted at /, it would answer for other methods of the app's own paths.
+    """Add the files of the page; return their addresses."""
+    files = StaticFiles(directory=PAGE_FOLDER, html=True)
+    addresses = ["/", *(f"/{path.name}" for path in PAGE_FOLDER.iterdir())]
+    # A route for each: mounted at /, they would answer other methods of the app's own paths.
     app.router.routes += [Route(address, files, methods=["GET"]) for address in addresses]
     return addresses
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(_request: Request, error: Refused) -> JSONResponse:
-        return JSONResponse(error.content, error.status)
+    for kind in (Refused, *QUESTION_ERRORS):
 
-    @app.exception_handler(Exception)  # it is raised again, and the guard logs it
-    async def surprise(_request: Request, _error: Exception) -> JSONResponse:
-        return JSONResponse({"error": SURPRISE}, 500)
+        @app.exception_handler(kind)
+        async def refused(_request: Request, error: Exception) -> Json:
+            answer = refusal(error)
+            return Json(answer.content, answer.status)
+
+    @app.exception_handler(Exception)  # starlette raises it again; the guard logs it
+    async def failed(_request: Request, _error: Exception) -> Json:
+        return Json({"error": INTERNAL_ERROR}, 500)
 
     @app.exception_handler(HTTPException)
-    async def of_http(request: Request, error: HTTPException) -> JSONResponse:
+    async def of_http(request: Request, error: HTTPException) -> Json:
         headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(_methods_of(app, request.scope))
-        return JSONResponse({"error": f"{error.detail}."}, error.status_code, headers)
+        if error.status_code == 405:  # starlette lists the methods of the first route only
+            routes = [each for each in app.routes if each.matches(request.scope)[0] != Match.NONE]
+            methods = {method for route in routes for method in getattr(route, "methods", ())}
+            if "GET" in methods:
+                methods.add("HEAD")
+            headers["Allow"] = ", ".join(sorted(methods))
+        return Json({"error": f"{error.detail}."}, error.status_code, headers)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(_request: Request, error: RequestValidationError) -> Json:
         faults = [
-            f"{shortened('.'.join(map(str, fault['loc'][1:]))) or 'body'}: {fault['msg']}"
+            f"{'.'.join(map(str, fault['loc'][1:]))[-LONGEST_FIELD:] or 'body'}: {fault['msg']}"
             for fault in error.errors()[:5]
         ]
-        return JSONResponse({"error": f"{'; '.join(faults)}."}, 422)
-
-    def shortened(place: str) -> str:
-        return place if len(place) <= LONGEST_PLACE else f"...{place[-LONGEST_PLACE:]}"
+        return Json({"error": f"{'; '.join(faults)}."}, 422)
 
 
-def _methods_of(app: FastAPI, scope: Scope) -> list[str]:
-    """Return the methods of a path, of all routes that have it."""
-    routes = [route for route in app.routes if route.matches(scope)[0] != Match.NONE]
-    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
-    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+# ---- SPARQL 1.1 Protocol: a query by GET, as a form, or as the body -----------------------------
+
+FORM, DIRECT = "application/x-www-form-urlencoded", "application/sparql-query"
+MAX_RANGES = 100  # of Accept
+ACCEPT_WEIGHT = re.compile(r";\s*q=(\d\.?\d*|)")  # of a range
+EXAMPLE_SPARQL = "SELECT ?city { betae:France betae:capital ?city }"
+ANSWERED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {kind: {} for kind in RESULTS}, "description": "The result"}
+}
+TEXT = {"schema": {"type": "string"}, "example": EXAMPLE_SPARQL}
+FIELDS = {
+    "schema": {"type": "object", "properties": {"query": TEXT["schema"]}, "required": ["query"]},
+    "example": {"query": EXAMPLE_SPARQL},
+}
+GIVEN = {"parameters": [{"name": "query", "in": "query", "required": True, **TEXT}]}
+POSTED = {"requestBody": {"required": True, "content": {DIRECT: TEXT, FORM: FIELDS}}}
+
+
+def _add_sparql(app: FastAPI, served: Served) -> None:
+    async def answer(request: Request, given: str, query: str | None = None) -> Response:
+        """Answer the query, or else the one in `given`, the encoded parameters."""
+        try:
+            parameters = parse_qs(given, keep_blank_values=True, max_num_fields=100)
+        except ValueError as error:
+            raise Refused(400, f"Invalid parameters: {error}.") from None
+        for name in ("default-graph-uri", "named-graph-uri"):
+            if name in parameters:
+                raise Refused(400, f"There is only one graph: leave out {name}.")
+        if query is None:
+            if "update" in parameters:
+                raise Refused(403, "This endpoint is read-only.")
+            if len(parameters.get("query", ())) != 1:
+                raise Refused(400, "Give one query: /sparql?query=SELECT...")
+            query = parameters["query"][0]
+        media_type = _choose(request.headers.get("accept", ""))
+        content = await served.facts.sparql(query, media_type)
+        return Response(content, headers={"content-type": media_type})
+
+    @app.get("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=GIVEN)
+    async def by_parameter(request: Request) -> Response:
+        """Answer a SELECT or ASK in `query`, as SPARQL JSON, XML, CSV or TSV."""
+        return await answer(request, request.url.query)
+
+    @app.post("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=POSTED)
+    async def by_body(request: Request) -> Response:
+        """Answer a SELECT or ASK, as a form or as the body."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            text = (await request.body()).decode()
+        except UnicodeDecodeError:
+            raise Refused(400, "The body is not UTF-8.") from None
+        if kind == DIRECT:
+            return await answer(request, request.url.query, text)
+        if kind == FORM:
+            return await answer(request, text)
+        if kind == "application/sparql-update":
+            raise Refused(403, "This endpoint is read-only.")
+        raise Refused(415, f"Send the query as {DIRECT} or {FORM}.")
+
+
+def _choose(accept: str) -> str:
+    """Choose the media type that the client prefers, or else JSON."""
+
+    def weight(given: str) -> float:
+        found = ACCEPT_WEIGHT.search(given)
+        return float(found[1] or 0) if found else 1.0
+
+    ranges = sorted(accept.split(",")[:MAX_RANGES], key=weight, reverse=True)
+    preferred = (given.partition(";")[0].strip().lower() for given in ranges)
+    return next((kind for kind in preferred if kind in RESULTS), next(iter(RESULTS)))
+
+
+# ---- serving ------------------------------------------------------------------------------------
+
+BACKLOG = 2048
+UNREAD_MILLISECONDS = 60_000
+RECEIVE_BYTES = 4096
+
+
+def open_run_or_graph(folder: Path, graph: Path | None = None) -> "Run | KnowledgeGraph":
+    """Open a folder of either kind."""
+    if (folder / "manifest.json").is_file():
+        return KnowledgeGraph.open(folder)
+    from betae.run import Run
+
+    return Run.open(folder, graph)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen at a port, before anything is loaded; port 0 is any free one."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        family, kind, protocol, _, address = found[0]
+        # Not `socket.create_server`, which names no protocol: asyncio then delays small
+        # packets by 40 ms.
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(AttributeError):  # Linux: drop clients that never read a response
+                listening.setsockopt(protocol, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        return listening
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidArgument(f"Could not listen at {host}, port {port}: {reason}.") from error
+
+
+def run_server(
+    source: "Run | KnowledgeGraph",
+    listening: socket.socket,
+    host: str,
+    *,
+    token: str | None = None,
+    limits: Limits | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; requests in progress are still answered."""
+    with suppress(ImportError, ValueError, OSError):  # a connection is an open file
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    served = Served(source, limits)
+    served.open()  # here, since uvicorn would show its errors as a traceback
+    config = uvicorn.Config(
+        app_of(served, host, token, ready),
+        http=patient(served.limits.body_seconds),
+        lifespan="on",
+        log_level="critical",  # not every malformed request
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=int(served.limits.seconds + served.limits.body_seconds),
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def patient(seconds: float) -> type[H11Protocol]:
+    """Return a protocol that closes connections without a request for this time."""
+
+    class Patient(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            # Thousands of tiny chunks in one read would block the event loop.
+            transport.max_size = RECEIVE_BYTES
+            super().connection_made(transport)
+            self._close_later()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._close_later()
+
+        def send_400_response(self, msg: str) -> None:
+            try:
+                super().send_400_response(msg)
+            except LocalProtocolError:  # to HEAD, or after the response has begun
+                self.transport.close()
+
+        def _close_later(self) -> None:
+            asyncio.get_running_loop().call_later(seconds, self._close_if_idle, self.cycle)
+
+        def _close_if_idle(self, cycle: Any) -> None:
+            if self.cycle is cycle and (cycle is None or cycle.response_complete):
+                self.transport.close()
+
+    return Patient

@@ -1,32 +1,39 @@
-"""What is in the graph, as plain values."""
+"""The graph and computation trees as plain values for JSON."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from betae.errors import UnknownEntity
-from betae.graph.describe import Listed, describe_graph, list_entities, list_relations
+from betae.exact.answers import answers_batch
+from betae.graph.describe import Listed, list_entities, list_relations
+from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.names import Label
+from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.read import unresolve
+
+if TYPE_CHECKING:  # a graph is served without torch
+    from betae.models.base import QueryModel
 
 BY_ID = re.compile(r"#(\d{1,10})")
+NODE_EXAMPLES = 6  # entities named at each node
 
 
-def entities(graph: KnowledgeGraph, search: str, limit: int) -> dict[str, Any]:
-    """List entities, or search for some, those with the most edges first."""
-    listed, number = list_entities(graph, search, limit)
-    return {"entities": _plain(listed), "total": number}
+def find_entities(graph: KnowledgeGraph, search: str, limit: int) -> dict[str, Any]:
+    """List or search entities, those with the most edges first."""
+    listed, total = list_entities(graph, search, limit)
+    return {"entities": _plain(listed), "total": total}
 
 
-def relations(graph: KnowledgeGraph, search: str, limit: int) -> dict[str, Any]:
-    """List relations, or search for some, the most frequent first."""
-    listed, number = list_relations(graph, search, limit)
-    return {"relations": _plain(listed), "total": number}
+def find_relations(graph: KnowledgeGraph, search: str, limit: int) -> dict[str, Any]:
+    """List or search relations, the most frequent first."""
+    listed, total = list_relations(graph, search, limit)
+    return {"relations": _plain(listed), "total": total}
 
 
 def _plain(listed: Sequence[Listed]) -> list[dict[str, Any]]:
@@ -34,12 +41,16 @@ def _plain(listed: Sequence[Listed]) -> list[dict[str, Any]]:
         {
             "name": each.name,
             "label": each.labels[0].text if each.labels else each.name,
-            "labels": [{"text": label.text, "language": label.language} for label in each.labels],
+            "labels": _labels(each.labels),
             "edges": each.edges,
             "examples": each.examples,
         }
         for each in listed
     ]
+
+
+def _labels(labels: Sequence[Label]) -> list[dict[str, str]]:
+    return [{"text": label.text, "language": label.language} for label in labels]
 
 
 def find_entity(graph: KnowledgeGraph, name: str) -> int:
@@ -59,38 +70,114 @@ def edges_of(graph: KnowledgeGraph, entity: int, offset: int, limit: int) -> dic
     first_pair, last_pair = adjacency.head_offsets[entity : entity + 2].tolist()
     offsets = adjacency.tail_offsets[first_pair : last_pair + 1]
     start, stop = int(offsets[0]), int(offsets[-1])
-    places = np.arange(min(start + offset, stop), min(start + offset + limit, stop))
-    directed = adjacency.relations[first_pair + np.searchsorted(offsets, places, side="right") - 1]
-    pairs = zip(directed.tolist(), adjacency.tails[places].tolist(), strict=True)
+    positions = np.arange(min(start + offset, stop), min(start + offset + limit, stop))
+    directed = adjacency.relations[
+        first_pair + np.searchsorted(offsets, positions, side="right") - 1
+    ]
+    pairs = zip(directed.tolist(), adjacency.tails[positions].tolist(), strict=True)
     return {
         "entity": graph.entities[entity],
         "label": graph.entity_label(entity),
-        "labels": [
-            {"text": label.text, "language": label.language}
-            for label in graph.labels_of_entity(entity)
+        "labels": _labels(graph.entities.labels_of(entity)),
+        "edges": [
+            describe_edge(graph, head, directed // 2, tail, "in" if directed % 2 else "out")
+            for directed, other in pairs
+            for head, tail in [(other, entity) if directed % 2 else (entity, other)]
         ],
-        "edges": [_edge(graph, entity, relation, other) for relation, other in pairs],
         "total": stop - start,
         "offset": offset,
     }
 
 
-def _edge(graph: KnowledgeGraph, entity: int, directed: int, other: int) -> dict[str, Any]:
-    head, tail = (other, entity) if directed % 2 else (entity, other)
+def describe_edge(
+    graph: KnowledgeGraph, head: int, relation: int, tail: int, direction: str
+) -> dict[str, Any]:
+    """Describe an edge by names and labels."""
     return {
         "head": graph.entities[head],
         "head_label": graph.entity_label(head),
-        "relation": graph.relations[directed // 2],
+        "relation": graph.relations[relation],
         "tail": graph.entities[tail],
         "tail_label": graph.entity_label(tail),
-        "direction": "in" if directed % 2 else "out",
+        "direction": direction,
     }
 
 
-def describe(graph: KnowledgeGraph) -> dict[str, Any]:
-    """Return the figures of a graph and its prefixes."""
-    figures = asdict(describe_graph(graph))
-    figures["degree"] = {
-        key: value if math.isfinite(value) else None for key, value in figures["degree"].items()
-    }
-    return {**figures, "prefixes": dict(graph.prefixes)}
+# ---- computation trees -------------------------------------------------------------------------
+
+
+def describe_tree(graph: KnowledgeGraph, query: Query, edges: Edges) -> dict[str, Any]:
+    """Describe the nodes of a query of ids, operands before the nodes that use them."""
+    index = {node: i for i, node in enumerate(dict.fromkeys(nodes(query)))}
+    described = [
+        {
+            "id": index[node],
+            **_operator(graph, node),
+            "text": str(unresolve(node, graph)),
+            "operands": [index[operand] for operand in node.operands],
+            "num_answers": len(found),
+            "examples": [
+                {"entity": graph.entities[entity], "label": graph.entity_label(entity)}
+                for entity in found[:NODE_EXAMPLES].tolist()
+            ],
+        }
+        for node, found in zip(index, answers_batch(graph, list(index), edges), strict=True)
+    ]
+    root = index[query]
+    text = described[root]["text"]
+    return {"query": text, "edges": edges, "model": None, "root": root, "nodes": described}
+
+
+def _operator(graph: KnowledgeGraph, node: Query) -> dict[str, Any]:
+    if isinstance(node, Entity):
+        entity = int(node.name)
+        name, label = graph.entities[entity], graph.entity_label(entity)
+        return {"operator": "entity", "entity": name, "label": label}
+    if isinstance(node, Project):
+        relation, is_inverse = divmod(int(node.relation), 2)
+        labels, name = graph.relations.labels_of(relation), graph.relations[relation]
+        label = ("~" if is_inverse else "") + (labels[0].text if labels else name)
+        inverse = bool(is_inverse)
+        return {"operator": "project", "relation": name, "inverse": inverse, "label": label}
+    operator = type(node).__name__.lower()
+    return {"operator": operator, "label": operator}
+
+
+def add_embeddings(tree: dict[str, Any], query: Query, model: QueryModel, dims: int) -> None:
+    """Add to each node of a description the embeddings of its disjunctive normal form's branches.
+
+    None where the model lacks an operator, or was trained before an entity was added.
+    """
+    import torch
+
+    from betae.models.beta import BetaE
+    from betae.models.execute import embed_queries
+
+    tree["model"] = model.name
+    described = dict(zip(dict.fromkeys(nodes(query)), tree["nodes"], strict=True))
+    for node in described.values():
+        node["embeddings"] = []
+    queries = [node for node in described if _can_embed(model, node)]
+    if not queries:
+        return
+    with torch.no_grad():
+        embedded = embed_queries(model, queries)
+        entropies = model.uncertainty(embedded.sets).tolist() if model.has_uncertainty else None
+        parameters = embedded.sets.exp() if isinstance(model, BetaE) else None
+    for row, owner in enumerate(embedded.owners.tolist()):
+        values: dict[str, Any] = {}
+        if parameters is not None:
+            values["alpha"] = parameters[row, :dims].tolist()
+            values["beta"] = parameters[row, model.dim : model.dim + dims].tolist()
+        if entropies is not None:
+            values["entropy"] = entropies[row]
+        described[queries[owner]]["embeddings"].append(values)
+
+
+def _can_embed(model: QueryModel, query: Query) -> bool:
+    return model.can(query) and all(
+        int(node.name) < model.num_entities
+        if isinstance(node, Entity)
+        else not isinstance(node, Project) or int(node.relation) < model.num_relations
+        for node in nodes(query)
+    )

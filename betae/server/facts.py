@@ -1,45 +1,55 @@
-"""Exact answers, found in processes of their own: a question that takes too long is ended.
+"""Worker processes that read questions and find exact answers, each within a time limit.
 
-A thread cannot be stopped, a process can. Each opens the graph, of which they share the pages. The
-facts as RDF for SPARQL are written to a folder once, when the first query comes.
+A thread cannot be stopped; a process can. Every worker opens the graph (its pages are shared) and
+cannot connect to the network. Reading, exact answers and SPARQL have a pool each, so that long
+SPARQL queries delay no other questions. The first one writes the facts to a temporary RDF store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
+import os
+import platform
 import re
 import shutil
 import signal
+import socket
+import struct
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from errno import EACCES
 from functools import cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
 from betae.errors import QuerySyntaxError
-from betae.exact.direction import hint_of_direction
-from betae.exact.select import select
+from betae.exact.select import hint_of_direction, select
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
 from betae.queries.read import read_question
-from betae.server.limits import Limits
-from betae.server.refusals import OF_THE_QUESTION, Refused, refusal
+from betae.server.browse import describe_tree
+from betae.server.limits import Limits, Refused
 
 if TYPE_CHECKING:
     import pyoxigraph as ox
 
-PROCESSES = 2
-TOO_LARGE = "The question needs more memory than this server has for it: ask for less."
-SHORT = {"betae": "urn:betae:"}  # a prefix for names that are no IRIs
-RESULTS = {  # media types and what pyoxigraph calls them; the first is the default
+T = TypeVar("T")
+PROCESSES = 2  # of each pool
+TOO_LONG = "The question takes too long to read: make it simpler."
+TOO_LARGE = "The question needs more memory than the server allows: ask for less."
+NO_SERVICE = "SERVICE is not allowed (nor the word in a string): queries stay on this server."
+SHORT = {"betae": "urn:betae:"}  # prefix for names that are not IRIs
+RESULTS = {  # media type -> format name of pyoxigraph; the first is the default
     "application/sparql-results+json": "srj",
     "application/json": "srj",
     "application/sparql-results+xml": "srx",
@@ -47,60 +57,102 @@ RESULTS = {  # media types and what pyoxigraph calls them; the first is the defa
     "text/csv": "csv",
     "text/tab-separated-values": "tsv",
 }
-# What may have the word in it: <http://x/service>, ?service, x:service. None can hide a SERVICE {}.
-HARMLESS = re.compile(r"<[^<>\"{}|^`\\\s]*>|[?$]\w+|:[\w-]+")
-PLACE = re.compile(r"error at (\d+):(\d+)")
+# Text in which "service" cannot be the keyword, however a parser reads it: a variable, the local
+# part of a prefixed name, or <...> without what must precede the keyword if `<` is an operator or
+# stands in a string or comment: a bracket, a quote, a line break.
+NOT_A_KEYWORD = re.compile(r"<[^<>\"'(){}|^`\\\s]*>|[?$]\w+|:[\w%-]+", flags=re.ASCII)
+CODE_POINT = re.compile(r"\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+POSITION = re.compile(r"error at (\d+):(\d+)")
 
 
 class Facts:
-    """The processes; made when the server starts, closed when it ends."""
+    """Pools of worker processes, started with the server."""
 
     def __init__(self, graph: KnowledgeGraph, limits: Limits):
         assert graph.folder is not None
         self.limits, self._folder = limits, TemporaryDirectory(prefix="betae-sparql-")
         self._store: Future[None] | None = None
-        self._pool = ProcessPool(
-            PROCESSES,
-            initializer=_start,
-            initargs=(graph.folder, Path(self._folder.name) / "store", limits),
-            context=multiprocessing.get_context("spawn"),
-        )
-        self._pool.schedule(len, args=("",))  # starts them
+        self._pools = [
+            ProcessPool(
+                PROCESSES,
+                initializer=_start,
+                initargs=(graph.folder, Path(self._folder.name) / "store", limits),
+                context=multiprocessing.get_context("spawn"),
+            )
+            for _ in range(3)
+        ]
+        self._readers, self._exact, self._engines = self._pools
+        for pool in self._pools:
+            pool.schedule(len, args=("",))  # starts the processes
+
+    async def read(self, question: str | Query) -> tuple[Query, int | None]:
+        """Read a question into a tree of ids, and the LIMIT of SPARQL."""
+        return await _result(self._readers, _read, question, seconds=self.limits.read_seconds)
 
     async def query(self, question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
         """Return the rows that answer a question of any shape."""
-        found: dict[str, Any] = await self._call(_query, question, edges, limit)
-        return found
+        # Read twice: the path in a question cannot go to another process.
+        await _result(self._readers, _check, question, seconds=self.limits.read_seconds)
+        return await _result(self._exact, _query, question, edges, limit)
+
+    async def tree(self, query: Query, edges: Edges) -> dict[str, Any]:
+        """Return the computation tree of a query of ids, with the exact answers of each node."""
+        return await _result(self._exact, _tree, query, edges)
 
     async def sparql(self, query: str, media_type: str) -> bytes:
         """Return the result of a SPARQL query in one of the formats of RESULTS."""
+        if has_service(query):
+            raise Refused(400, NO_SERVICE)
         if self._store is None or (self._store.done() and self._store.exception()):
-            self._store = self._pool.schedule(_write_store)
-        # It is written to its end, even if the first who asked does not wait for it.
+            self._store = self._engines.schedule(_write_store)
+        # Shielded: it is written to its end even if the first client leaves.
         await asyncio.shield(asyncio.wrap_future(self._store))
-        found: bytes = await self._call(_sparql, query, media_type)
-        return found
-
-    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a process; when the caller is cancelled, the process is ended."""
-        try:
-            return await asyncio.wrap_future(self._pool.schedule(function, args=arguments))
-        except ProcessExpired:
-            raise Refused(400, TOO_LARGE) from None
+        return await _result(self._engines, _sparql, query, media_type)
 
     def close(self) -> None:
         """End the processes."""
-        self._pool.stop()  # type: ignore[no-untyped-call]
-        self._pool.join()
+        for pool in self._pools:
+            pool.stop()  # type: ignore[no-untyped-call]
+            pool.join()
         self._folder.cleanup()
+
+
+async def _result(
+    pool: ProcessPool, function: Callable[..., T], *arguments: Any, seconds: float | None = None
+) -> T:
+    """Call a function in a worker; kill it after `seconds`, or if the caller is cancelled."""
+    try:
+        return await asyncio.wrap_future(pool.schedule(function, arguments, timeout=seconds))
+    except TimeoutError:
+        raise Refused(400, TOO_LONG) from None
+    except (ProcessExpired, MemoryError, RecursionError):
+        raise Refused(400, TOO_LARGE) from None
+
+
+def has_service(query: str) -> bool:
+    """Tell whether a SPARQL query may contain SERVICE; if in doubt, it does.
+
+    Parsers differ: to pyoxigraph, `FILTER(1<2)SERVICE#>` is a comparison, a keyword and a comment;
+    to the grammar's longest match, `<2)SERVICE#>` is an IRI. A second parser would not decide this.
+    """
+
+    def character(escape: re.Match[str]) -> str:
+        code = int(escape[1] or escape[2], 16)
+        return chr(code) if code <= sys.maxunicode else escape[0]
+
+    texts = (query, CODE_POINT.sub(character, query))
+    return any("service" in NOT_A_KEYWORD.sub(" ", text).lower() for text in texts)
 
 
 # ---- in a process -------------------------------------------------------------------------------
 
-_here: dict[str, Any] = {}  # what `_start` was given
+_here: dict[str, Any] = {}  # the arguments of `_start`
 
 
 def _start(folder: Path, store: Path, limits: Limits) -> None:
+    deny_network()
+    with suppress(AttributeError):  # not on Windows
+        os.nice(5)  # the event loop comes first
     # Python's own handler would wait until pyoxigraph returns.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _here.update(graph=KnowledgeGraph.open(folder, verify=False), store=store, limits=limits)
@@ -113,39 +165,75 @@ def _start(folder: Path, store: Path, limits: Limits) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
+def deny_network() -> bool:
+    """Deny this process all sockets but Unix ones, for good; return whether the system can.
+
+    A seccomp filter (Linux on x86-64 and ARM64) needs no privileges:
+    https://docs.kernel.org/userspace-api/seccomp_filter.html
+    """
+    systems = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # AUDIT_ARCH, socket()
+    if sys.platform != "linux" or platform.machine() not in systems:
+        return False
+    architecture, socket_call = systems[platform.machine()]
+    load, jump_if_equal, leave = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+    program = [  # operation, jump if true, jump if false, operand; offsets in struct seccomp_data
+        (load, 0, 0, 4),
+        (jump_if_equal, 0, 5, architecture),
+        (load, 0, 0, 0),
+        (jump_if_equal, 0, 3, socket_call),
+        (load, 0, 0, 16),
+        (jump_if_equal, 1, 0, socket.AF_UNIX),
+        (leave, 0, 0, 0x00050000 | EACCES),  # SECCOMP_RET_ERRNO
+        (leave, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
+    filter_ = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(code)))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    no_new_privileges = (38, 1, 0, 0, 0)
+    set_filter = (22, 2, ctypes.addressof(filter_), 0, 0)
+    return all(prctl(*map(ctypes.c_ulong, call)) == 0 for call in (no_new_privileges, set_filter))
+
+
+def _read(question: str | Query) -> tuple[Query, int | None]:
+    limits = _here["limits"]
+    read = read_question(question, _here["graph"], limits.nodes)
+    limits.check_tree(read.tree)
+    return read.tree, read.limit
+
+
+def _check(question: str | Query) -> None:
+    limits = _here["limits"]
+    limits.check_question(read_question(question, _here["graph"], limits.nodes))
+
+
 def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
-    graph, limits = _here["graph"], _here["limits"]
-    try:
-        if isinstance(question, str):
-            limits.check_question(read_question(question, graph.prefixes))
-        found = select(graph, question, edges, limit + 1)
-        rows = list(islice(found, limit + 1))
-        hint = None if rows else hint_of_direction(graph, question, edges)
-    except OF_THE_QUESTION as error:
-        raise refusal(error) from None
-    except MemoryError:
-        raise Refused(400, TOO_LARGE) from None
+    graph = _here["graph"]
+    found = select(graph, read_question(question, graph, _here["limits"].nodes), edges, limit + 1)
+    rows = list(islice(found, limit + 1))
     return {
         "variables": list(found.variables),
         "rows": rows[:limit],
         "more": len(rows) > limit,
         "edges": edges,
-        "note": hint,
+        "note": None if rows else hint_of_direction(graph, question, edges),
     }
 
 
+def _tree(query: Query, edges: Edges) -> dict[str, Any]:
+    return describe_tree(_here["graph"], query, edges)
+
+
 def _write_store() -> None:
-    """Write the facts as `betae export graph facts.nt` does, into a store to be queried."""
+    """Write the facts, as `betae export graph facts.nt` does, to a store for queries."""
     import pyoxigraph as ox
 
-    from betae.graph.convert import labels_by_name
     from betae.graph.rdf import write_rdf
 
     graph: KnowledgeGraph = _here["graph"]
     with TemporaryFile() as file:
-        write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, labels_by_name(graph), {})
+        write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, graph.labels_by_name(), {})
         file.seek(0)
-        shutil.rmtree(_here["store"], ignore_errors=True)  # what a process that died has left
+        shutil.rmtree(_here["store"], ignore_errors=True)  # left by a process that died
         store = ox.Store(str(_here["store"]))
         store.bulk_load(input=file, format=ox.RdfFormat.N_TRIPLES)
         store.flush()
@@ -162,32 +250,36 @@ def _open_store() -> ox.Store:
 def _sparql(query: str, media_type: str) -> bytes:
     import pyoxigraph as ox
 
-    if "service" in HARMLESS.sub("", query).lower():
-        raise Refused(400, "SERVICE asks other servers: it is refused, in strings too.")
     output = _Bounded(_here["limits"].result_bytes)
     try:
         results = _open_store().query(query, prefixes=SHORT | dict(_here["graph"].prefixes))
         if isinstance(results, ox.QueryTriples):
-            raise Refused(400, "This endpoint answers SELECT and ASK.")
+            raise Refused(400, "This endpoint supports SELECT and ASK only.")
         form = ox.QueryResultsFormat.from_extension(RESULTS[media_type])
         results.serialize(output, form)
     except SyntaxError as error:
-        raise refusal(_syntax_error(query, error)) from None
+        raise _syntax_error(query, error) from None
+    except RuntimeError as error:  # such as an unknown function
+        raise Refused(400, f"The query cannot be evaluated: {error}.") from None
+    except OSError:
+        if "service" in query.lower():
+            raise Refused(400, NO_SERVICE) from None
+        raise
     return output.getvalue()
 
 
-def _syntax_error(query: str, error: SyntaxError) -> Exception:
-    """Point to where pyoxigraph stopped; what it expected there are pages of characters."""
-    place = PLACE.search(str(error))
-    if place is None:
+def _syntax_error(query: str, error: SyntaxError) -> QuerySyntaxError:
+    """Point to where pyoxigraph stopped; its list of what it expected is too long to show."""
+    found = POSITION.search(str(error))
+    if found is None:
         return QuerySyntaxError(f"This is not valid SPARQL: {error}.", query, 0)
-    before = query.split("\n")[: int(place[1]) - 1]
-    position = sum(len(line) + 1 for line in before) + int(place[2]) - 1
+    before = query.split("\n")[: int(found[1]) - 1]
+    position = sum(len(line) + 1 for line in before) + int(found[2]) - 1
     return QuerySyntaxError("This is not valid SPARQL.", query, position)
 
 
 class _Bounded(BytesIO):
-    """A file in memory that refuses to grow too large."""
+    """A file in memory with a maximum size."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -195,5 +287,5 @@ class _Bounded(BytesIO):
 
     def write(self, data: Any) -> int:
         if self.tell() + len(data) > self.most:
-            raise Refused(400, f"The result has more than {self.most:,} bytes: add a LIMIT.")
+            raise Refused(400, f"The result is larger than {self.most:,} bytes: add a LIMIT.")
         return super().write(data)

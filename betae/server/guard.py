@@ -1,7 +1,6 @@
-"""Guard: what every request passes before the app sees it, and every response on its way out.
+"""Middleware around the whole app: Host, token, body, limits, time, security headers, metrics.
 
-The Host and the token are checked, the body is read, requests under way are counted and timed, and
-whatever goes wrong becomes JSON that says nothing about this machine.
+Whatever goes wrong becomes JSON that reveals nothing about this machine.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import ipaddress
 import logging
 from collections.abc import Collection
 from time import perf_counter
+from urllib.parse import urlsplit
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from betae.server.limits import Limits
-from betae.server.metrics import Metrics
-from betae.server.refusals import Refused
+from betae.server.limits import Json, Limits, Refused
 
 log = logging.getLogger(__name__)
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
-EVERYWHERE = ("0.0.0.0", "::", "")
-SURPRISE = (
-    "The server has failed at this request. It is not your fault; the server's log says more."
-)
-SECURITY = {
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+INTERNAL_ERROR = "Internal error; see the server log."
+SMALL_BYTES = 2**10  # responses up to this size, /healthz and errors among them, are always sent
+CHUNK_BYTES = 2**16  # of a response: the next is sent when the client has read
+SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -41,8 +39,30 @@ SECURITY = {
 }
 
 
+class Metrics:
+    """Prometheus metrics of one server."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "betae_requests", "Requests by path and status", ("path", "status"), registry=registry
+        )
+        self.seconds = Histogram(
+            "betae_request_seconds", "Time to answer", ("path",), registry=registry
+        )
+        self.under_way = Gauge(
+            "betae_requests_under_way", "Requests being answered", registry=registry
+        )
+        self.batches = Histogram(
+            "betae_questions_at_once",
+            "Questions answered together",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=registry,
+        )
+
+
 class Guard:
-    """Middleware around the whole app; `public` are the paths that need no token."""
+    """The middleware; `public` are the paths that need no token."""
 
     def __init__(
         self,
@@ -54,9 +74,10 @@ class Guard:
         public: Collection[str],
     ):
         self.app, self.limits, self.metrics, self.host = app, limits, metrics, host
-        self.token = None if token is None else token.encode()
-        self.public = frozenset(public)
-        self.under_way = 0
+        self.token, self.public = token, frozenset(public)
+        self.num_requests = 0  # in progress
+        self.sending_bytes = 0  # of responses in progress
+        metrics.under_way.set_function(lambda: self.num_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -69,76 +90,79 @@ class Guard:
 
     def check(self, path: str, headers: Headers) -> None:
         """Refuse a request for another host, or one without the token."""
-        if not self._is_host_of_mine(headers.get("host", "")):
+        if not self._is_own_host(headers.get("host", "")):
             raise Refused(
-                421,
-                "This server does not answer to the name in the Host header: start it with --host "
-                "and that name.",
+                421, "Unknown name in the Host header: to serve under this name, use --host."
             )
         if self.token is not None and path not in self.public:
             scheme, _, given = headers.get("authorization", "").partition(" ")
-            is_token = hmac.compare_digest(given.strip().encode(), self.token)
+            is_token = hmac.compare_digest(given.strip().encode(), self.token.encode())
             if scheme.lower() != "bearer" or not is_token:
-                raise Refused(401, "This server wants its token: Authorization: Bearer TOKEN.")
+                raise Refused(
+                    401, "Missing or invalid bearer token. Send Authorization: Bearer TOKEN."
+                )
 
-    def _is_host_of_mine(self, header: str) -> bool:
-        """Tell whether a name is mine: pages of others could lead theirs to this address."""
-        name = header.rpartition(":")[0] if header.rpartition("]")[2].count(":") else header
-        name = name.strip("[]").lower().rstrip(".")
-        if name in (*LOCAL, self.host.lower()):
-            return True
-        if self.host not in EVERYWHERE:
-            return False
+    def _is_own_host(self, header: str) -> bool:
+        """Check the Host header, against DNS rebinding.
+
+        Starlette's TrustedHostMiddleware cannot allow any IP address, which --host 0.0.0.0 needs:
+        an address, unlike a name, cannot be made to point here by another site.
+        """
         try:
-            ipaddress.ip_address(name)
+            name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
+            if name in (*LOCAL_NAMES, self.host.lower()):
+                return bool(name)
+            return self.host in ANY_ADDRESS and bool(ipaddress.ip_address(name))
         except ValueError:
             return False
-        return True  # an address is nobody's name
 
 
 class _Request:
-    """One request: reads its body, waits for the app, and sends a response whatever happens."""
+    """One request: read its body, call the app, and send one response whatever happens."""
 
     def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send):
-        if scope["method"] == "HEAD":  # as GET; the ASGI server leaves the body out
+        if scope["method"] == "HEAD":  # as GET; the ASGI server drops the body
             scope = {**scope, "method": "GET"}
         self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
+        self.body: bytes | None = None  # until the app has received it
         self.status = 0  # of the response; 0 before it begins
-        self.is_sent = False  # to its end
-        self.body: bytes | None = b""
-        self.counts = False
+        self.length = 0  # of the response
+        self.is_sent = False  # the response is complete
+        self.is_counted = False  # in `num_requests`
 
     async def serve(self) -> None:
         limits, started = self.guard.limits, perf_counter()
         try:
             headers = Headers(scope=self.scope)
             self.guard.check(self.scope["path"], headers)
-            self.body = await asyncio.wait_for(self._read(headers), limits.body_seconds)
+            try:
+                self.body = await asyncio.wait_for(self._read(headers), limits.body_seconds)
+            except TimeoutError:
+                raise Refused(408, "Timeout while reading the request body.") from None
             self._begin()
             async with asyncio.timeout(limits.seconds):
                 await self._answer()
         except Refused as error:
             await self._respond(error)
         except TimeoutError:
-            if self.counts or self.status:
-                words = f"This took longer than {limits.seconds:g} seconds: ask for less."
-                await self._respond(Refused(504, words))
-            else:
-                await self._respond(Refused(408, "The body of the request did not come in time."))
+            words = f"Timeout after {limits.seconds:g} seconds: ask for less."
+            await self._respond(Refused(504, words))
         except ConnectionError:
             pass  # the client has left
         except Exception:
             log.exception("%s %r", self.scope["method"], self.scope["path"])
-            await self._respond(Refused(500, SURPRISE))
+            await self._respond(Refused(500, INTERNAL_ERROR))
         finally:
             self._end()
+            self.guard.sending_bytes -= self.length
             route = getattr(self.scope.get("route"), "path", "other")
-            self.guard.metrics.request(route, self.status, perf_counter() - started)
+            self.guard.metrics.requests.labels(route, str(self.status)).inc()
+            self.guard.metrics.seconds.labels(route).observe(perf_counter() - started)
 
     async def _answer(self) -> None:
-        """Let the app answer; stop it if the client leaves before."""
-        answering = asyncio.create_task(self._call_app())
-        leaving = asyncio.create_task(self._wait_until_it_leaves())
+        """Call the app; stop it if the client leaves before."""
+        answering = asyncio.ensure_future(self.guard.app(self.scope, self.receive, self.send))
+        leaving = asyncio.create_task(self._wait_for_disconnect())
         try:
             await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done() and not self.is_sent:
@@ -149,10 +173,7 @@ class _Request:
             leaving.cancel()
             await asyncio.gather(answering, leaving, return_exceptions=True)
 
-    async def _call_app(self) -> None:
-        await self.guard.app(self.scope, self.receive, self.send)
-
-    async def _wait_until_it_leaves(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -175,42 +196,54 @@ class _Request:
                 return bytes(body)
 
     async def receive(self) -> Message:
-        """Give the app the body, and then whatever comes."""
+        """Give the app the body, then what the client sends."""
         if self.body is None:
             return await self._receive()
         body, self.body = self.body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """Send what the app says, with the headers that every response has."""
+        """Send a message of the app, with the headers that every response has."""
+        if self.is_sent:
+            return  # an error has replaced the response of the app
         if message["type"] == "http.response.start":
-            self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in SECURITY.items():
+            length = int(headers.get("content-length", "0"))
+            is_full = self.guard.sending_bytes + length > self.guard.limits.sending_bytes
+            if is_full and length > SMALL_BYTES:
+                await self._respond(Refused(429, "Too many large responses: try again later."))
+                return
+            self.length = length
+            self.guard.sending_bytes += length
+            self.status = message["status"]
+            for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
-            self._end()  # a client that reads slowly does not hold up others
-        elif not message.get("more_body", False):
-            self.is_sent = True
-        await self._send(message)
+            self._end()  # clients that read slowly do not hold up others
+            await self._send(message)
+            return
+        # In chunks: the server would otherwise copy the whole body for a client that reads none.
+        body, has_more = message.get("body", b""), message.get("more_body", False)
+        for start in range(0, max(len(body), 1), CHUNK_BYTES):
+            is_last = start + CHUNK_BYTES >= len(body)
+            self.is_sent = is_last and not has_more
+            part = body[start : start + CHUNK_BYTES]
+            await self._send({**message, "body": part, "more_body": not self.is_sent})
 
     async def _respond(self, error: Refused) -> None:
         if self.status:
-            return  # too late to say anything else
+            return  # the response has begun
         headers = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}
-        response = JSONResponse(error.content, error.status, headers.get(error.status))
+        response = Json(error.content, error.status, headers.get(error.status))
         await response(self.scope, self._receive, self.send)
 
     def _begin(self) -> None:
         if self.scope["path"] == "/healthz":
             return
-        if self.guard.under_way >= self.guard.limits.requests:
-            raise Refused(429, "Too many requests are under way: try again in a second.")
-        self.guard.under_way += 1
-        self.counts = True
-        self.guard.metrics.under_way.inc()
+        if self.guard.num_requests >= self.guard.limits.requests:
+            raise Refused(429, "Too many requests: try again in a second.")
+        self.guard.num_requests += 1
+        self.is_counted = True
 
     def _end(self) -> None:
-        if self.counts:
-            self.guard.under_way -= 1
-            self.guard.metrics.under_way.dec()
-        self.counts = False
+        self.guard.num_requests -= self.is_counted
+        self.is_counted = False

@@ -1,143 +1,148 @@
-"""Questions to a run, answered by one thread: those that wait are answered together."""
+"""The thread that works with the models; waiting questions are answered as one batch."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import cached_property, partial
-from queue import Empty, SimpleQueue
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
 
 from betae import parallel
-from betae.answering.answerer import Answerer, Asked
+from betae.answering.answerer import Answerer, QuestionRequest
+from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CACHE_BYTES
-from betae.answering.results import Answers, Method
-from betae.exact.direction import hint_of_direction
+from betae.answering.missing import complete
+from betae.answering.results import Answers
+from betae.evaluation.results import Method
+from betae.exact.select import hint_of_direction
 from betae.graph.edges import Edges
 from betae.models.base import QueryModel
 from betae.run import Run
+from betae.server.browse import describe_edge
 
-SHARES: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}  # of the cache: 1/2, 1/4, 1/4
+MIN_PROBABILITY = 0.01  # of the missing edges listed
+CACHE_DIVISORS: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    asked: Asked
+    asked: QuestionRequest
     method: Method
     edges: Edges
-    result: Future[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class _Call:
-    function: Callable[[], Any]
-    result: Future[Any]
+    result: Future[dict[str, Any]] = field(default_factory=Future)
 
 
 class Questions:
-    """A run with the thread that alone works with its models.
+    """A run, and the only thread that uses its models.
 
-    While it answers, further questions queue up; it takes up to `at_once` of them as the next
-    batch, in which those of one structure are evaluated as one. `observe` is told every size.
+    While it answers, further questions queue up. It takes up to `batch_size` of them as the next
+    batch; those of one structure are evaluated together. `observe` is called with every batch size.
     """
 
-    def __init__(self, run: Run, at_once: int, observe: Callable[[int], None]):
-        self.run, self.at_once, self.observe = run, at_once, observe
+    def __init__(self, run: Run, batch_size: int, observe: Callable[[int], None]):
+        self.run, self.batch_size, self.observe = run, batch_size, observe
         self._answerers: dict[tuple[Method, Edges], Answerer] = {}
-        self._queue: SimpleQueue[_Waiting | _Call | None] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="betae-questions", daemon=True)
-        self._thread.start()
+        self._waiting: deque[_Waiting] = deque()
+        # Leave a core to the event loop: torch waits for the slowest of its threads.
+        num_threads = max(1, parallel.num_threads() - 1)
+        self._thread = ThreadPoolExecutor(1, "questions", torch.set_num_threads, (num_threads,))
 
-    @cached_property
-    def model(self) -> QueryModel:
-        """The run's model by itself; for use in the thread."""
-        return self.run.model()
-
-    def answerer(self, method: Method = "completed", edges: Edges = "all") -> Answerer:
-        """Return the answerer of a method and edges, loaded once; for use in the thread."""
-        key = method, edges
-        if key not in self._answerers:
-            cache_bytes = CACHE_BYTES // SHARES[edges]
-            self._answerers[key] = self.run.answerer(edges, method=method, cache_bytes=cache_bytes)
-        return self._answerers[key]
-
-    def ask(self, asked: Asked, method: Method, edges: Edges) -> Future[dict[str, Any]]:
-        """Queue a question up; the result is plain values."""
-        result: Future[dict[str, Any]] = Future()
-        self._queue.put(_Waiting(asked, method, edges, result))
-        return result
+    def ask(self, asked: QuestionRequest, method: Method, edges: Edges) -> Future[dict[str, Any]]:
+        """Queue a question; the result is plain values."""
+        waiting = _Waiting(asked, method, edges)
+        self._waiting.append(waiting)
+        self._thread.submit(self._answer_batch)  # does nothing if an earlier batch took it
+        return waiting.result
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
-        """Queue other work with the models up."""
-        result: Future[Any] = Future()
-        self._queue.put(_Call(function, result))
-        return result
+        """Queue other work with the models."""
+        return self._thread.submit(function)
 
     def close(self) -> None:
-        """End the thread once everything in the queue is done."""
-        self._queue.put(None)
-        self._thread.join()
+        """End the thread after everything in the queue is done."""
+        self._thread.shutdown()
 
     # ---- in the thread ------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        # A core is left for the requests: torch waits for the slowest of its threads.
-        torch.set_num_threads(max(1, parallel.num_threads() - 1))
-        while (first := self._queue.get()) is not None:
-            batch, last = [first], False
-            while len(batch) < self.at_once and not last:
-                try:
-                    item = self._queue.get_nowait()
-                except Empty:
-                    break
-                if item is None:
-                    last = True
-                else:
-                    batch.append(item)
-            self._do(batch)
-            if last:
-                return
+    @cached_property
+    def model(self) -> QueryModel:
+        """The run's model."""
+        return self.run.model()
 
-    def _do(self, batch: Sequence[_Waiting | _Call]) -> None:
+    def answerer(self, method: Method = "completed", edges: Edges = "all") -> Answerer:
+        """Return the answerer of a method and edges, loaded once."""
+        key = method, edges
+        if key not in self._answerers:
+            cache_bytes = CACHE_BYTES // CACHE_DIVISORS[edges]
+            self._answerers[key] = self.run.answerer(edges, method=method, cache_bytes=cache_bytes)
+        return self._answerers[key]
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the model, and the method it answers by."""
+        ranker = self.answerer().ranker
+        predictors = ranker.models if isinstance(ranker, ByCompletion) else [self.model]
+        return {
+            "name": self.model.name,
+            "config": asdict(self.model.config),
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "has_negation": self.model.has_complement,
+            "predictors": [each.name for each in predictors],
+            "method": ranker.method,
+        }
+
+    def missing_edges_of(self, entity: int, limit: int) -> list[dict[str, Any]] | None:
+        """Return the most probable missing edges of an entity; None without probabilities."""
+        graph, ranker = self.run.graph, self.answerer().ranker
+        if not isinstance(ranker, ByCompletion):
+            return None
+        name = graph.entities[entity]
+        found = complete(graph, ranker.completed, entity=name, above=MIN_PROBABILITY)
+        return [
+            {
+                **describe_edge(
+                    graph,
+                    graph.entities.find(row["head"])[0],
+                    graph.relations.find(row["relation"])[0],
+                    graph.entities.find(row["tail"])[0],
+                    "out" if row["head"] == name else "in",
+                ),
+                "probability": row["probability"],
+            }
+            for row in islice(found, limit)
+        ]
+
+    def _answer_batch(self) -> None:
         groups: dict[tuple[Method, Edges], list[_Waiting]] = defaultdict(list)
-        for item in batch:
-            if not item.result.set_running_or_notify_cancel():
-                continue  # nobody waits for it any more
-            if isinstance(item, _Call):
-                _fulfil(item.result, item.function)
-            else:
-                groups[item.method, item.edges].append(item)
-        for key, waiting in groups.items():
-            self.observe(len(waiting))
-            self._answer(key, waiting)
+        for _ in range(min(self.batch_size, len(self._waiting))):
+            waiting = self._waiting.popleft()
+            if waiting.result.set_running_or_notify_cancel():  # the client is still there
+                groups[waiting.method, waiting.edges].append(waiting)
+        for (method, edges), group in groups.items():
+            self.observe(len(group))
+            self._answer(method, edges, group)
 
-    def _answer(self, key: tuple[Method, Edges], waiting: Sequence[_Waiting]) -> None:
-        """Answer questions, each as soon as its answers are there."""
+    def _answer(self, method: Method, edges: Edges, group: Sequence[_Waiting]) -> None:
+        """Answer questions, each as soon as its answers are ready."""
         try:
-            for place, answers in self.answerer(*key).answer_each([each.asked for each in waiting]):
-                _fulfil(waiting[place].result, partial(self._plain, answers))
-        except Exception:  # of one of them: the others are not to blame
-            for each in waiting:
-                if not each.result.done():
-                    _fulfil(each.result, partial(self._answer_one, key, each))
-
-    def _answer_one(self, key: tuple[Method, Edges], waiting: _Waiting) -> dict[str, Any]:
-        return self._plain(self.answerer(*key).answer_many([waiting.asked])[0])
+            answerer = self.answerer(method, edges)
+            for i, answers in answerer.answer_each([waiting.asked for waiting in group]):
+                group[i].result.set_result(self._plain(answers))
+        except Exception as error:
+            for waiting in group:
+                if waiting.result.done():
+                    continue
+                if len(group) == 1:
+                    waiting.result.set_exception(error)
+                else:  # which one failed is not known: answer them one by one
+                    self._answer(method, edges, [waiting])
 
     def _plain(self, answers: Answers) -> dict[str, Any]:
         hint = None
         if not answers.num_known:
             hint = hint_of_direction(self.run.graph, answers.query, answers.edges)
         return {**answers.to_json(), "summary": answers.summary(), "note": hint}
-
-
-def _fulfil(result: Future[Any], function: Callable[[], Any]) -> None:
-    try:
-        result.set_result(function())
-    except Exception as error:
-        result.set_exception(error)

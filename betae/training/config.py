@@ -1,88 +1,130 @@
-"""How to train: one frozen dataclass, read from TOML."""
+"""Settings of training: frozen dataclasses, one per table of a recipe (TOML)."""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from betae.checks import check_choice, check_keys, check_positive
+from betae.checks import Settings, check_choice, check_keys, check_positive
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.models import MODELS, BetaConfig, ComplexConfig, ModelConfig
-from betae.models.store import config_from_json, config_to_json, model_name
+from betae.models.store import config_from_json, config_to_json, model_name, read_settings
 from betae.queries.structures import NEGATION, TRAINING
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides what a run learns, but for the graph and the queries."""
+class SoftmaxConfig(Settings):
+    """Each answer against sampled candidates, the loss closest to the reported ranking."""
 
-    model: ModelConfig = field(default_factory=BetaConfig)  # or that of another model
-    structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
-    loss: Literal["softmax", "margin"] = "softmax"  # softmax is closest to the reported ranking
-    candidates: int = 2048  # softmax: entities sampled for all queries of a step
-    near_misses: bool = True  # softmax: anchors, and what negation excludes, are candidates
-    scale: float = 0.1  # softmax: where the learned factor on distances starts
-    normalisation: float = 0.1  # softmax: weight of "scores say what is an answer"; 0: off
-    smoothing: float = 0.0  # softmax: weight of "non-answers are alike"; 0: off
-    popularity: float = 0.0  # softmax: how far to make up for entities with many edges; 0: off
-    size: float = 0.01  # softmax: weight of "uncertainty says how many answers"; 0: off
-    empty: float = 0.0  # softmax: queries without answers added to a batch, as a share of it
-    negatives: int = 128  # margin: entities sampled for each query
-    margin: float = 60.0  # margin: the paper's gamma for BetaE; 24 for box and vector
-    batch_size: int = 512  # queries of a step, over all structures and processes
-    steps: int = 20_000  # optimizer steps; the learning rate falls to zero at the last
-    learning_rate: float = None  # type: ignore[assignment]  # of the networks [1.5e-3, ComplEx 0.1]
-    table_rate: float = 7.0  # times that for entity and relation rows, seen far less often
-    decay: float = 0.0  # L2 penalty on the entity rows that a step touches
+    or_zero = (
+        "log_partition_weight",
+        "smoothing",
+        "degree_correction",
+        "cardinality_weight",
+        "unanswerable",
+    )
+    name: ClassVar[str] = "softmax"
+    candidates: int = 2048  # entities sampled for all queries of a step
+    hard_negatives: bool = True  # add anchors, and entities that a negation excludes
+    initial_scale: float = 0.1  # of the learned factor on distances
+    log_partition_weight: float = 0.1  # weight of the squared log-partition error; 0: off
+    smoothing: float = 0.0  # weight of the entropy of non-answers; 0: off
+    degree_correction: float = 0.0  # strength, for entities with many edges; 0: off
+    cardinality_weight: float = 0.01  # weight of the entropy/cardinality loss; 0: off
+    unanswerable: float = 0.0  # unanswerable queries added to a batch, as a share of it
+
+
+@dataclass(frozen=True)
+class MarginConfig(Settings):
+    """The paper's loss: one answer within a margin, sampled non-answers beyond it."""
+
+    name: ClassVar[str] = "margin"
+    negatives: int = 128  # entities sampled for each query
+    margin: float = 60.0  # the paper's gamma for BetaE; 24 for Query2Box and GQE
+
+
+@dataclass(frozen=True)
+class LinkLossConfig(Settings):
+    """The loss of ComplEx; its regularisation is part of ComplexConfig."""
+
+    candidates: int = 2048  # entities sampled for all edges of a step, beside their answers
+
+
+@dataclass(frozen=True)
+class AdamConfig(Settings):
+    """Adam, for models that embed queries."""
+
+    or_zero = ("weight_decay", "warmup")
+    learning_rate: float = 1.5e-3  # of the networks; it falls to zero at the last step
+    table_rate: float = 7.0  # times that for entity and relation rows, updated far less often
+    weight_decay: float = 0.0  # L2 penalty on the entity rows of a step
     warmup: int = 200  # steps until the full learning rate
-    validate_every: int = 500  # steps
-    validation_queries: int = 200  # of each structure
+
+
+@dataclass(frozen=True)
+class AdagradConfig(Settings):
+    """Adagrad, for ComplEx."""
+
+    or_zero = ("warmup",)
+    learning_rate: float = 0.1
+    warmup: int = 200
+
+
+@dataclass(frozen=True)
+class ValidationConfig(Settings):
+    """When and on how many queries a model is validated."""
+
+    or_zero = ("queries", "patience")
+    every: int = 500  # steps
+    queries: int = 200  # sampled for each structure
     patience: int = 0  # validations without a better MRR before stopping; 0: never stop early
+
+
+@dataclass(frozen=True)
+class TrainConfig(Settings):
+    """All settings of a run except its graph and queries.
+
+    `loss` and `optimizer` default to what the model needs: LinkLossConfig and AdagradConfig for
+    ComplEx, SoftmaxConfig and AdamConfig for the others.
+    """
+
+    or_zero = ("seed",)
+    model: ModelConfig = field(default_factory=BetaConfig)
+    loss: SoftmaxConfig | MarginConfig | LinkLossConfig = None  # type: ignore[assignment]
+    structures: dict[str, float] = field(default_factory=dict)  # shares of a batch [the paper's]
+    batch_size: int = 512  # queries of a step, over all structures and processes
+    steps: int = 20_000
+    optimizer: AdamConfig | AdagradConfig = None  # type: ignore[assignment]
+    validation: ValidationConfig = ValidationConfig()
     checkpoint_every: int = 500  # steps
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of matrix products in training
-    table: Literal["memory", "disk"] = "memory"  # where entity rows and their moments are
+    table: Literal["memory", "disk"] = "memory"  # location of entity rows and their moments
     seed: int = 0  # of weights, order of queries, candidates
-    predictor: TrainConfig | None = None  # a link predictor to train beside it
+    predictor: TrainConfig | None = None  # ComplEx, trained beside the model
 
     def __post_init__(self) -> None:
         model_name(self.model)  # raises if it is not the config of a model
-        check_choice("loss", self.loss, ("softmax", "margin"))
-        check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
-        check_choice("table", self.table, ("memory", "disk"))
-        if not isinstance(self.near_misses, bool):
-            raise InvalidArgument(f"near_misses is {self.near_misses!r}; it must be true or false.")
+        for name, kinds in _parts_for(self.model).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, kinds[0]())
+            if not isinstance(getattr(self, name), kinds):
+                allowed = " or ".join(kind.__name__ for kind in kinds)
+                needed = f"{type(self.model).__name__} needs {allowed}"
+                raise InvalidArgument(f"{name} is {getattr(self, name)!r}; {needed}.")
         if not self.structures:
             object.__setattr__(self, "structures", default_mix(self.model))
-        if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", 0.1 if self.is_for_links else 1.5e-3)
-        counts = "candidates negatives batch_size steps validate_every checkpoint_every"
-        for name in counts.split():
-            check_positive(name, getattr(self, name), whole=True)
-        for name in ("warmup", "validation_queries", "patience", "seed"):
-            check_positive(name, getattr(self, name), whole=True, or_zero=True)
-        for name in ("normalisation", "smoothing", "popularity", "size", "empty", "decay"):
-            check_positive(name, getattr(self, name), or_zero=True)
-        if self.empty and self.loss == "margin":
-            raise InvalidArgument("empty needs loss = 'softmax': the margin loss needs an answer.")
-        if self.is_for_links and (self.loss != "softmax" or self.empty or self.decay):
-            raise InvalidArgument(
-                "ComplEx has a loss of its own: leave out loss, empty and decay. Its n3, in "
-                "[model], is what keeps it from over-fitting."
-            )
-        for name in ("scale", "margin", "learning_rate", "table_rate"):
-            check_positive(name, getattr(self, name))
-        if not isinstance(self.structures, dict):
-            raise InvalidArgument(f"structures is {self.structures!r}; it must be a table.")
-        for name, share in self.structures.items():
-            check_positive(f"structures.{name}", share)
-        if self.predictor is not None and (self.is_for_links or not self.predictor.is_for_links):
+        _table("structures", self.structures)
+        if self.predictor and (self.is_for_links or not self.predictor.is_for_links):
             raise InvalidArgument(
                 "predictor is for a link predictor beside a model that embeds queries: its model "
                 "is 'complex', and that of the run is another."
             )
+        super().__post_init__()
+        for name, share in self.structures.items():
+            check_positive(f"structures.{name}", share)
         if self.batch_size < len(self.structures):
             raise InvalidArgument(
                 f"batch_size is {self.batch_size}, below the {len(self.structures)} structures."
@@ -94,30 +136,96 @@ class TrainConfig:
         return isinstance(self.model, ComplexConfig)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the effective config, defaults filled in, for saving with the run."""
-        beside = self.predictor.to_json() if self.predictor else None
-        return {**asdict(self), "model": config_to_json(self.model), "predictor": beside}
+        """Return all settings, including defaults, as plain values."""
+        kind = {"name": self.loss.name} if not isinstance(self.loss, LinkLossConfig) else {}
+        return {
+            **asdict(self),
+            "model": config_to_json(self.model),
+            "loss": {**kind, **asdict(self.loss)},
+            "predictor": self.predictor.to_json() if self.predictor else None,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainConfig:
+        """Build a config from plain values; missing settings have their defaults."""
+        for name in values:
+            if home := MOVED.get(name):
+                raise InvalidArgument(f"The recipe has no setting {name!r}. It is now {home}.")
+        check_keys("The recipe", values, [item.name for item in fields(cls)])
+        model = config_from_json(_table("model", values.get("model", {})))
+        parts: dict[str, Any] = {"model": model}
+        for name, (kind, *others) in _parts_for(model).items():
+            if name in values:
+                settings = dict(_table(name, values[name]))
+                if others:  # chosen by name, by default the first
+                    kinds = {each.name: each for each in (kind, *others)}
+                    choice = settings.pop("name", kind.name)
+                    check_choice(f"{name}.name", choice, kinds)
+                    kind = kinds[choice]
+                parts[name] = read_settings(f"[{name}]", settings, kind)
+        if values.get("predictor") is not None:
+            try:
+                parts["predictor"] = cls.from_json(_table("predictor", values["predictor"]))
+            except InvalidArgument as error:
+                raise InvalidArgument(f"[predictor]: {error}") from None
+        return cls(**{**values, **parts})
+
+    @classmethod
+    def read(cls, path: Path | str) -> TrainConfig:
+        """Read a recipe, a TOML file; missing settings have their defaults."""
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, IsADirectoryError):
+            raise InvalidArgument(f"There is no recipe {path}.") from None
+        except OSError as error:
+            raise InvalidArgument(f"{path} cannot be read: {error.strerror or error}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path} is not valid TOML: {error}.") from error
+        try:
+            return cls.from_json(values)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{path}: {error}") from None
 
 
-def read_recipe(path: Path | str) -> TrainConfig:
-    """Read a config from a TOML file; what it leaves out keeps its default."""
-    path = Path(path)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise InvalidArgument(f"There is no recipe {path}.") from None
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is not valid TOML: {error}.") from error
-    try:
-        return make_config(values)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{path}: {error}") from None
+# Settings of earlier, flat recipes -> where they are now. A config.json that has them is old.
+MOVED = {
+    "candidates": "candidates in [loss]",
+    "near_misses": "hard_negatives in [loss]",
+    "scale": "initial_scale in [loss]",
+    "normalisation": "log_partition_weight in [loss]",
+    "smoothing": "smoothing in [loss]",
+    "popularity": "degree_correction in [loss]",
+    "size": "cardinality_weight in [loss]",
+    "empty": "unanswerable in [loss]",
+    "negatives": "negatives in [loss]",
+    "margin": "margin in [loss]",
+    "learning_rate": "learning_rate in [optimizer]",
+    "table_rate": "table_rate in [optimizer]",
+    "decay": "weight_decay in [optimizer]",
+    "warmup": "warmup in [optimizer]",
+    "validate_every": "every in [validation]",
+    "validation_queries": "queries in [validation]",
+    "patience": "patience in [validation]",
+}
+
+
+def _table(name: str, values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise InvalidArgument(f"{name} is {values!r}; it must be a table.")
+    return values
+
+
+def _parts_for(model: ModelConfig) -> dict[str, tuple[Any, ...]]:
+    """Return the classes that each part may have beside a model; the first is the default."""
+    others: dict[str, tuple[Any, ...]] = {"validation": (ValidationConfig,)}
+    if isinstance(model, ComplexConfig):
+        return {"loss": (LinkLossConfig,), "optimizer": (AdagradConfig,), **others}
+    return {"loss": (SoftmaxConfig, MarginConfig), "optimizer": (AdamConfig,), **others}
 
 
 def default_mix(model: ModelConfig) -> dict[str, float]:
-    """Return the proportions of the paper's training sets, without what the model cannot do."""
+    """Return the proportions of the paper's training sets, for the structures a model supports."""
     if isinstance(model, ComplexConfig):
         return {"1p": 1.0}
     _, model_class = MODELS[model_name(model)]
@@ -126,54 +234,38 @@ def default_mix(model: ModelConfig) -> dict[str, float]:
 
 
 def default_config(graph: KnowledgeGraph) -> TrainConfig:
-    """Return settings that suit the size of a graph: BetaE, with a link predictor beside it.
+    """Choose settings by the size of a graph: BetaE, with a link predictor beside it.
 
-    On a few thousand edges they take about a minute on two cores, on a few hundred thousand hours.
+    Training takes about a minute on two cores for a few thousand edges, hours for a few hundred
+    thousand.
     """
     num_edges, num_pairs = len(graph.splits["train"]), len(graph.adjacency("train").relations)
     is_small = num_edges < 20_000
-    batch_size = 128 if is_small else 512
+    batch_size, every = (128, 250) if is_small else (512, 1000)
     predictor = TrainConfig(
         model=ComplexConfig(dim=64 if is_small else 128 if num_edges < 200_000 else 400),
+        loss=LinkLossConfig(candidates=1024),
         batch_size=batch_size,
-        candidates=1024,
         steps=max(500, 30 * num_pairs // batch_size),
-        validate_every=250 if is_small else 1000,
-        checkpoint_every=250 if is_small else 1000,
-        warmup=0,
+        optimizer=AdagradConfig(warmup=0),
+        validation=ValidationConfig(every=every),
+        checkpoint_every=every,
     )
     if not is_small:
         model = BetaConfig(dim=200, hidden=256) if num_edges < 200_000 else BetaConfig()
         return TrainConfig(model=model, predictor=predictor)
     return TrainConfig(
         model=BetaConfig(dim=64, hidden=128),
+        loss=SoftmaxConfig(
+            candidates=512,
+            hard_negatives=False,  # many are sampled anyway
+            log_partition_weight=0.02,  # few dimensions, small distances
+            cardinality_weight=0.02,
+        ),
         batch_size=256,
-        candidates=512,
-        near_misses=False,  # many are sampled anyway
-        normalisation=0.02,  # few dimensions, small distances
-        size=0.02,
         steps=1000,
-        learning_rate=2e-3,
-        validate_every=250,
+        optimizer=AdamConfig(learning_rate=2e-3),
+        validation=ValidationConfig(every=250, queries=100),
         checkpoint_every=250,
-        validation_queries=100,
         predictor=predictor,
-    )
-
-
-def make_config(values: dict[str, Any]) -> TrainConfig:
-    """Make a config from plain values, checking names and ranges."""
-    check_keys("the recipe", values, [item.name for item in fields(TrainConfig)])
-    model = values.get("model", {})
-    if not isinstance(model, dict):
-        raise InvalidArgument(f"model is {model!r}; it must be a table, with a name in it.")
-    beside = values.get("predictor")
-    if beside is not None and not isinstance(beside, dict):
-        raise InvalidArgument(f"predictor is {beside!r}; it must be a table like the recipe's own.")
-    return TrainConfig(
-        **{
-            **values,
-            "model": config_from_json(model),
-            "predictor": None if beside is None else make_config(beside),
-        }
     )

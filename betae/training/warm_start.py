@@ -1,8 +1,8 @@
-"""A warm start: a model for a graph that has grown begins with the weights of an earlier run.
+"""Warm start: initialise a model for a graph that has grown with the weights of an earlier run.
 
-What the earlier run knows keeps its row. An entity that is new begins as the mean of its
-neighbours, a relation that is new as the mean of the relations that lead from the same entities;
-those that have neither, as the mean of all that are known. The optimizer begins anew.
+Known entities and relations keep their rows. A new entity starts as the mean of its neighbours, a
+new relation as the mean of the relations of the same entities; without any, as the mean of all
+known rows. The optimizer starts anew.
 """
 
 from __future__ import annotations
@@ -10,31 +10,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.store import FORMAT_VERSION, TABLE, config_to_json, load_model
-from betae.models.tensors import read_tensors
+from betae.models.store import TABLE, config_to_json, load_model, read_tensors
 from betae.storage import read_manifest
-from betae.training.checkpoint import STATE
 from betae.training.config import TrainConfig
-from betae.training.folder import RunFolder
+from betae.training.folder import STATE, RunFolder
 from betae.training.learner import LOSS, Learner
 
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # who is beside whom
+Neighbours = tuple[NDArray[np.int64], NDArray[np.int64]]  # pairs (id, neighbouring id)
 
 
 def check_earlier(run: RunFolder, config: TrainConfig, graph: KnowledgeGraph) -> None:
-    """Raise unless a run has such a model, trained on this graph or before edges were added."""
-    manifest = read_manifest(run.best_model(), "model", FORMAT_VERSION)
+    """Raise unless a run has the same kind of model, trained on this graph or an earlier state."""
+    manifest = read_manifest(run.best_model(), "model")
     if manifest["graph"] not in (graph.fingerprint, *graph.ancestors):
         raise InvalidArgument(
             f"{run.path} was trained on another graph. Continue from a run on this graph as it is, "
-            "or as it was before `betae ingest --append` added to it."
+            "or as it was before `betae ingest --append`."
         )
     before, now = manifest["model"], config_to_json(config.model)
     differ = [name for name in now if before.get(name) != now[name]]
@@ -48,7 +46,7 @@ def check_earlier(run: RunFolder, config: TrainConfig, graph: KnowledgeGraph) ->
 def earlier_runs(
     folder: Path | str, config: TrainConfig, beside: TrainConfig | None, graph: KnowledgeGraph
 ) -> tuple[RunFolder, RunFolder | None]:
-    """Return a run to begin from and that of its predictor, if needed, once they are checked."""
+    """Check and return the run to start from and, if needed, that of its predictor."""
     earlier = RunFolder(folder)
     check_earlier(earlier, config, graph)
     predictor = RunFolder(earlier.predictor)
@@ -58,80 +56,63 @@ def earlier_runs(
     return earlier, predictor
 
 
+@torch.no_grad()
 def start_from(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> None:
-    """Give a fresh learner the weights of the best model of a run, and what its loss learned."""
-    check_earlier(run, learner.config, graph)
-    with torch.no_grad():
-        _copy_weights(load_model(run.best_model()), learner.model, graph)
-        _copy_loss(run, learner)
-
-
-def _copy_weights(earlier: QueryModel, model: QueryModel, graph: KnowledgeGraph) -> None:
-    known = earlier.state_dict()
-    beside = {
-        TABLE: _entities_beside,
-        **dict.fromkeys(model.relation_tables(), _relations_beside),
-    }
+    """Copy the weights of a run's best model, and the parameters of its loss, to a learner."""
+    model, known = learner.model, load_model(run.best_model()).state_dict()
+    neighbours = dict.fromkeys(model.relation_tables, _relation_neighbours)
+    neighbours[TABLE] = _entity_neighbours
     for name, tensor in model.state_dict().items():
         before = known[name].to(tensor.device)
-        number = model.num_entities if name == TABLE else len(tensor)
-        if name in beside and len(before) < number:
-            before = torch.cat([before, _means(before, beside[name](graph), number)])
+        num_rows = model.num_entities if name == TABLE else len(tensor)
+        if name in neighbours and len(before) < num_rows:
+            before = torch.cat([before, _means(before, neighbours[name](graph), num_rows)])
         tensor.copy_(before[model.rows.start : model.rows.stop] if name == TABLE else before)
-
-
-def _copy_loss(run: RunFolder, learner: Learner) -> None:
-    """Copy the learned scale and offset of the loss, which only checkpoints hold."""
+    # Only checkpoints hold the parameters of the loss.
     checkpoint = run.newest("checkpoint")
     if checkpoint is None or not (checkpoint / STATE).is_file():
         return
     tensors = read_tensors(checkpoint / STATE)
     for name, tensor in learner.loss.state_dict().items():
-        before = tensors.get(LOSS + name)
-        if before is not None and before.shape == tensor.shape:
-            tensor.copy_(before)
+        found = tensors.get(LOSS + name)
+        if found is not None and found.shape == tensor.shape:
+            tensor.copy_(found)
 
 
-def _entities_beside(graph: KnowledgeGraph) -> Pairs:
-    """Return every entity of a training edge, and the other one: the edges in both directions."""
+def _entity_neighbours(graph: KnowledgeGraph) -> Neighbours:
+    """Return the two entities of every training edge, in both directions."""
     heads, _, tails = graph.splits["train"].T.astype(np.int64)
     return np.concatenate([heads, tails]), np.concatenate([tails, heads])
 
 
-def _relations_beside(graph: KnowledgeGraph) -> Pairs:
-    """Return pairs of directed relations that lead from the same entity, once for each entity."""
+def _relation_neighbours(graph: KnowledgeGraph) -> Neighbours:
+    """Return pairs of directed relations of the same entity, once per entity."""
     heads, relations, tails = graph.splits["train"].T.astype(np.int64)
     starts = np.concatenate([heads, tails])
     directed = np.concatenate([2 * relations, 2 * relations + 1])
-    found = np.unique(np.stack([starts, directed], axis=1), axis=0)
-    starts, directed = found.T
-    counts = np.bincount(starts)
-    firsts = np.cumsum(counts) - counts
-    # Each relation of an entity beside each of them.
-    of_start = counts[starts]
-    left = np.repeat(directed, of_start)
-    offsets = np.arange(len(left)) - np.repeat(np.cumsum(of_start) - of_start, of_start)
-    right = directed[np.repeat(firsts[starts], of_start) + offsets]
-    return left, right
+    pairs = pl.DataFrame({"start": starts, "left": directed}).unique().sort("start", "left")
+    others = pairs.rename({"left": "right"})
+    found = pairs.join(others, on="start", maintain_order="left_right")
+    return found["left"].to_numpy(writable=True), found["right"].to_numpy(writable=True)
 
 
-def _means(known: Tensor, beside: Pairs, number: int) -> Tensor:
-    """Return rows for what is new: the mean of the rows beside it, known or found before it.
+def _means(known: Tensor, neighbours: Neighbours, num_rows: int) -> Tensor:
+    """Return the new rows, of `num_rows` in all: means of neighbouring rows.
 
-    `known` has the first rows, of `number` in all. What is beside nothing known gets its row when
-    something beside it has one, and the mean of all if nothing ever has.
+    `known` are the first rows. Rows spread from neighbour to neighbour; those never reached get the
+    mean of all known rows.
     """
-    rows = torch.cat([known, known.new_zeros(number - len(known), *known.shape[1:])])
-    has_row = torch.arange(number, device=rows.device) < len(known)
-    left, right = (torch.from_numpy(ids).to(rows.device) for ids in beside)
+    rows = torch.cat([known, known.new_zeros(num_rows - len(known), *known.shape[1:])])
+    has_row = torch.arange(num_rows, device=rows.device) < len(known)
+    left, right = (torch.from_numpy(ids).to(rows.device) for ids in neighbours)
     while True:
-        counts = ~has_row[left] & has_row[right]
-        news = torch.unique(left[counts])
+        usable = ~has_row[left] & has_row[right]
+        news = torch.unique(left[usable])
         if not len(news):
             break
-        sums = torch.zeros_like(rows).index_add_(0, left[counts], rows[right[counts]])
-        numbers = torch.bincount(left[counts], minlength=number)
-        rows[news] = sums[news] / numbers[news].unsqueeze(1)
+        sums = torch.zeros_like(rows).index_add_(0, left[usable], rows[right[usable]])
+        counts = torch.bincount(left[usable], minlength=num_rows)
+        rows[news] = sums[news] / counts[news].unsqueeze(1)
         has_row[news] = True
     rows[~has_row] = known.mean(dim=0) if len(known) else 0
     return rows[len(known) :]

@@ -14,7 +14,7 @@ def _one_thread():
 
 @pytest.fixture(autouse=True)
 def _few_queries(monkeypatch):
-    monkeypatch.setattr("betae.answering.calibration.QUERIES", 5)
-    monkeypatch.setattr("betae.querysets.sampler.BATCH", 256)
-    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 100)
-    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 200)
+    monkeypatch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
+    monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)

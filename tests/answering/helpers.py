@@ -10,8 +10,15 @@ from betae.answering.by_completion import ByCompletion
 from betae.answering.by_embedding import ByEmbedding
 from betae.answering.calibration import LAST_RANKS, Calibration
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
-from betae.answering.edges import ROW, TAIL, EdgeProbabilities, EdgeWeights
-from betae.models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
+from betae.answering.edges import (
+    ROW,
+    TAIL,
+    Counts,
+    EdgePredictors,
+    EdgeProbabilities,
+    EdgeWeights,
+)
+from betae.models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig
 from betae.models.store import build_model
 from betae.training.folder import RunFolder
 from tests.evaluation.eval_in_two_processes import Symbolic
@@ -26,8 +33,8 @@ CURVE = same_curve([0.0, 1.0], [0.8, 0.1])  # for a model whose distances are 0 
 SLOPE = same_curve([0.0, 100.0], [0.9, 0.01])
 CONFIGS = {
     "betae": BetaConfig(dim=4, hidden=4),
-    "query2box": BoxConfig(dim=4, span=0.5),
-    "gqe": VectorConfig(dim=4, span=0.5),
+    "query2box": Query2BoxConfig(dim=4, span=0.5),
+    "gqe": GQEConfig(dim=4, span=0.5),
     "complex": ComplexConfig(dim=4, deviation=0.7),
 }
 
@@ -57,10 +64,15 @@ def log_odds(probability):
 CERTAINTY = edge_weights({"symbolic": log_odds(0.8) - log_odds(0.1)}, bias=log_odds(0.8))
 
 
+def probabilities_of(models, weights, graph, edges="train", log_odds=0.0):
+    predictors = EdgePredictors(models, weights, log_odds)
+    return EdgeProbabilities(predictors, Counts(graph.adjacency(edges)))
+
+
 def completed_graph(graph, edges="train", model=None, weights=CERTAINTY, cache_bytes=CACHE_BYTES):
     """A graph completed by a model, by default one that knows all of its edges."""
     model = model or Symbolic(graph, "all")
-    return CompletedGraph(graph, EdgeProbabilities([model], weights), edges, cache_bytes)
+    return CompletedGraph(graph, probabilities_of([model], weights, graph, edges), cache_bytes)
 
 
 def answerer_by(completed, graph, edges="train"):
@@ -97,7 +109,7 @@ def untrained(graph, model_name="betae", edges="train", union="DNF"):
 def save_run(folder, graph, model_name="betae", step=10, seed=0):
     """Make a run of an untrained model; a later step replaces it."""
     folder.mkdir(parents=True, exist_ok=True)
-    RunFolder(folder).save_graph_place(graph)
+    RunFolder(folder).save_graph_path(graph)
     RunFolder(folder).save_best(random_model(model_name, graph, seed), step, graph.fingerprint)
     return folder
 

@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from betae.answering import fitted
+from betae.answering import answerer as opening
 from betae.errors import BetaeError, InvalidArgument, StoreError, UnsupportedQuery
 from betae.run import Run
+from betae.storage import write_checked_json
 from tests.answering.helpers import same_curve, save_run, untrained
 from tests.training.helpers import graph_of, small_graph
 
@@ -112,18 +113,18 @@ def test_a_link_predictor_embeds_single_steps_only(toy_graph):
 def fits(monkeypatch):
     """How often the curve was fitted."""
     calls = []
-    fit = fitted.calibrate
-    monkeypatch.setattr(fitted, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments))
+    fit = opening.calibrate
+    monkeypatch.setattr(opening, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments))
     return calls
 
 
 @pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe", "complex"])
 def test_a_run_is_calibrated_once(tmp_path, fits, model_name):
     run, said = save_run(tmp_path / "run", small_graph(), model_name), []
-    first = by_embedding(run, say=said.append)
+    first = by_embedding(run, notify=said.append)
     assert len(fits) == len(said) == 1
     assert (run / "calibration.json").is_file()
-    second = by_embedding(run, say=said.append)
+    second = by_embedding(run, notify=said.append)
     assert len(fits) == len(said) == 1
     assert second.ranker.calibration == first.ranker.calibration
     for distances, probabilities in first.ranker.calibration.curves:
@@ -156,7 +157,7 @@ def test_all_choices_of_edges_share_the_curve(tmp_path, fits):
     [
         ({"edges": "test"}, "edges"),
         ({"union": "dnf"}, "DNF"),
-        ({"method": "guess"}, "completed, embedding"),
+        ({"method": "guess"}, "completed"),
     ],
 )
 def test_unknown_options_are_refused_before_any_work(tmp_path, fits, options, message):
@@ -166,27 +167,30 @@ def test_unknown_options_are_refused_before_any_work(tmp_path, fits, options, me
     assert not fits
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "\udcff",
-        '{"model": "best-00000010"}',
-        '{"model": "best-00000010", "curves": [[null, null]]}',
-        '{"model": "best-00000010", "curves": [["ab", "cd"]]}',
-        '{"model": "best-00000010", "curves": [[[], []]]}',
-        '{"model": "best-00000010", "curves": [[[1, 2], [0.5]]]}',
-        '{"model": "best-00000010", "curves": [[[1, 2], [0.5, NaN]]]}',
-        '{"model": "best-00000010", "curves": [[[1, 2], [7, 0.5]]]}',
-        '{"model": "best-00000010", "curves": [[[2, 1], [0.6, 0.5]]]}',
-    ],
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\udcff"])
 def test_a_damaged_calibration_is_named(tmp_path, content):
     run = save_run(tmp_path / "run", small_graph())
     (run / "calibration.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(StoreError, match=r"calibration\.json is damaged.*delete it"):
+        by_embedding(run)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"curves": [[None, None]]},
+        {"curves": [["ab", "cd"]]},
+        {"curves": [[[], []]]},
+        {"curves": [[[1, 2], [0.5]]]},
+        {"curves": [[[1, 2], [0.5, math.nan]]]},
+        {"curves": [[[1, 2], [7, 0.5]]]},
+        {"curves": [[[2, 1], [0.6, 0.5]]]},
+    ],
+)
+def test_curves_are_checked(tmp_path, content):
+    run = save_run(tmp_path / "run", small_graph())
+    write_checked_json(run / "calibration.json", {"model": "best-00000010", **content})
     with pytest.raises(StoreError, match=r"calibration\.json is damaged.*delete it"):
         by_embedding(run)
 
@@ -215,7 +219,7 @@ def test_a_graph_whose_validation_edges_give_no_query(tmp_path):
     run = save_run(tmp_path / "run", graph)
     with pytest.raises(BetaeError):
         by_embedding(run)
-    with pytest.raises(InvalidArgument, match="all training edges, too"):
+    with pytest.raises(InvalidArgument, match="All validation edges are training edges, too"):
         Run.open(run).answerer()
 
 

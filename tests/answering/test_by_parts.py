@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 
-from betae.answering import by_parts, edge_fit, part
+from betae.answering import by_parts, edge_fit, edges
 from betae.answering.answerer import Answerer
 from betae.answering.by_completion import ByCompletion
-from betae.answering.by_parts import ByParts
+from betae.answering.by_parts import ByParts, LargeGraph
 from betae.answering.completed import CompletedGraph
 from betae.answering.edge_fit import fit_edges
-from betae.answering.edges import Counts, EdgeProbabilities, predictor_scores
-from betae.answering.part import LargeGraph
+from betae.answering.edges import Counts, EdgePredictors, project
 from betae.errors import UnsupportedQuery
 from betae.graph.edges import Adjacency
 from betae.models import QueryModel
 from betae.models.execute import embed_queries
 from betae.queries.ast import Entity
-from betae.search.approximate import build_index
-from tests.answering.helpers import edge_weights, random_model
+from betae.search import build_index
+from tests.answering.helpers import edge_weights, probabilities_of, random_model
 from tests.training.helpers import graph_of, small_graph
 
 QUESTIONS = [
@@ -56,9 +55,9 @@ def large():
 
 def both(graph, models, indexes, edges="train"):
     """Answers from the whole completed graph, and from parts of it."""
-    completed = CompletedGraph(graph, EdgeProbabilities(models, WEIGHTS), edges)
-    large = LargeGraph(graph, models, WEIGHTS, 0.0, edges)
-    rankers = ByCompletion(graph, completed), ByParts(large, indexes)
+    completed = CompletedGraph(graph, probabilities_of(models, WEIGHTS, graph, edges))
+    large = LargeGraph(graph, EdgePredictors(models, WEIGHTS, 0.0, indexes), edges)
+    rankers = ByCompletion(graph, completed), ByParts(large)
     return [Answerer(graph, ranker, edges) for ranker in rankers]
 
 
@@ -82,7 +81,7 @@ def test_if_the_sample_is_all_entities_the_answers_are_the_same(small, question,
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_part_gives_about_the_same_answers_and_number(large, question, monkeypatch):
-    monkeypatch.setattr(part, "OTHERS", 500)
+    monkeypatch.setattr(by_parts, "PART_SAMPLE", 500)
     by_all, by_part = both(*large)
     one, two = by_all.answer(question, 10), by_part.answer(question, 10)
     assert two.expected == pytest.approx(one.expected, rel=0.1)
@@ -93,8 +92,8 @@ def test_a_part_gives_about_the_same_answers_and_number(large, question, monkeyp
 
 def test_few_rows_are_read(large, monkeypatch):
     graph, models, indexes = large
-    monkeypatch.setattr(part, "OTHERS", 100)
-    monkeypatch.setattr(by_parts, "TAILS", 20)
+    monkeypatch.setattr(by_parts, "PART_SAMPLE", 100)
+    monkeypatch.setattr(by_parts, "PROPOSED_TAILS", 20)
     read, look_up = set(), QueryModel.look_up
 
     def note(self, ids):
@@ -104,7 +103,8 @@ def test_few_rows_are_read(large, monkeypatch):
     def refuse(*_):
         raise AssertionError("the whole table was asked for")
 
-    answerer = Answerer(graph, ByParts(LargeGraph(graph, models, WEIGHTS), indexes))
+    large = LargeGraph(graph, EdgePredictors(models, WEIGHTS, 0.0, indexes))
+    answerer = Answerer(graph, ByParts(large))
     monkeypatch.setattr(QueryModel, "look_up", note)
     for model in models:
         table = model.table
@@ -127,7 +127,7 @@ def test_few_rows_are_read(large, monkeypatch):
 )
 def test_what_holds_of_nearly_all_entities_is_refused(small, question):
     _, by_part = both(*small)
-    with pytest.raises(UnsupportedQuery, match=r"nearly all entities.*leave out the index"):
+    with pytest.raises(UnsupportedQuery, match=r"nearly all entities.*without the index"):
         by_part.answer(question)
 
 
@@ -146,13 +146,11 @@ def test_entities_that_came_after_training_have_their_known_edges(small):
 
 @pytest.mark.parametrize("heavy", [0, 20, 10**6])
 def test_the_edges_among_some_entities(heavy, monkeypatch):
-    monkeypatch.setattr(part, "HEAVY", heavy)
+    monkeypatch.setattr(by_parts, "MANY_EDGES", heavy)
     graph = small_graph(3, 60, num_edges=800)
-    adjacency, ids = (
-        graph.adjacency("all"),
-        np.unique(np.random.default_rng(0).integers(60, size=25)),
-    )
-    found = part._among(adjacency, ids, graph.num_relations)
+    adjacency, ids = graph.adjacency("all"), np.random.default_rng(0).integers(60, size=25)
+    ids = np.unique(ids)
+    found = by_parts._among(adjacency, ids, graph.num_relations)
     triples = np.concatenate([*graph.splits.values()])
     inside = triples[np.isin(triples[:, 0], ids) & np.isin(triples[:, 2], ids)]
     inside[:, [0, 2]] = np.searchsorted(ids, inside[:, [0, 2]])
@@ -162,33 +160,21 @@ def test_the_edges_among_some_entities(heavy, monkeypatch):
 
 
 def test_what_a_part_counts_is_of_the_whole_graph(small, monkeypatch):
-    monkeypatch.setattr(part, "PAIRS_AT_ONCE", 70)
-    monkeypatch.setattr(part, "OTHERS", 5)
+    monkeypatch.setattr(edges, "COUNT_BATCH", 70)
+    monkeypatch.setattr(by_parts, "PART_SAMPLE", 5)
     graph, models, _ = small
-    large, counts = LargeGraph(graph, models, WEIGHTS), Counts(graph.adjacency("all"))
+    large = LargeGraph(graph, EdgePredictors(models, WEIGHTS))
+    counts = Counts(graph.adjacency("all"))
     of = large.part(np.arange(0, 200, 7))
     for relation in range(graph.num_relations + 2):
         ours = of.completed.counts
         assert ours.mean(relation) == pytest.approx(counts.mean(relation))
         assert ours.log_loops(relation) == pytest.approx(counts.log_loops(relation))
-        numbers = counts.numbers(of.ids, np.full(len(of.ids), relation))
+        numbers = counts.num_tails(of.ids, np.full(len(of.ids), relation))
         heads = np.arange(len(of.ids))
-        assert ours.numbers(heads, np.full(len(heads), relation)).tolist() == numbers.tolist()
+        assert ours.num_tails(heads, np.full(len(heads), relation)).tolist() == numbers.tolist()
         assert ours.heads(relation)[0].tolist() == np.flatnonzero(numbers).tolist()
-    assert of.stands_for.sum() == pytest.approx(200)
-
-
-def test_pairs_are_found_by_head_and_relation():
-    adjacency = small_graph(1, 40, num_edges=300).adjacency("all")
-    heads, relations = np.mgrid[:40, :8].reshape(2, -1)
-    for head, relation, pair in zip(
-        heads, relations, adjacency.pairs(heads, relations), strict=True
-    ):
-        tails = adjacency.neighbours(head, relation)
-        assert (pair >= 0) == (len(tails) > 0)
-        if pair >= 0:
-            first, last = adjacency.tail_offsets[pair : pair + 2]
-            assert adjacency.tails[first:last].tolist() == tails.tolist()
+    assert of.represents.sum() == pytest.approx(200)
 
 
 # ---- the fit ------------------------------------------------------------------------------------
@@ -196,17 +182,18 @@ def test_pairs_are_found_by_head_and_relation():
 
 @pytest.fixture
 def _few_rows(monkeypatch):
-    monkeypatch.setattr(edge_fit, "EDGES", 100)
-    monkeypatch.setattr(edge_fit, "PAIRS", 200)
+    monkeypatch.setattr(edge_fit, "FIT_EDGES", 100)
+    monkeypatch.setattr(edge_fit, "FIT_PAIRS", 200)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_rows")
 def test_if_the_sample_is_all_entities_the_weights_are_the_same(small, monkeypatch):
     graph, models, _ = small
     expected, found = fit_edges(models, graph), fit_edges(models, graph, in_parts=True)
     for kind in ("predictors", "tail", "row"):
         assert getattr(found, kind) == pytest.approx(getattr(expected, kind), rel=1e-2, abs=1e-2)
-    monkeypatch.setattr(edge_fit, "SCORES_AT_ONCE", 7 * 200)  # seven rows at a time
+    monkeypatch.setattr(edge_fit, "SCORES_PER_BATCH", 7 * 200)  # seven rows at a time
     again = fit_edges(models, graph)
     for kind in ("predictors", "tail", "row"):
         assert getattr(again, kind) == pytest.approx(getattr(expected, kind), rel=1e-2, abs=1e-2)
@@ -217,7 +204,7 @@ def planted(num_entities=1000):
     random = np.random.default_rng(0)
     model = random_model("complex", small_graph(0, num_entities, 1)).eval().requires_grad_(False)
     heads = np.arange(num_entities)
-    scores = predictor_scores(model, model.table(), heads, 0 * heads)
+    scores = -model.distance(project(model, heads, 0 * heads), model.table())
     tails = scores.topk(6).indices.numpy().ravel()
     edges = np.stack([np.repeat(heads, 6), 0 * tails, tails], axis=1)
     edges = random.permutation(edges)
@@ -227,18 +214,23 @@ def planted(num_entities=1000):
 @pytest.mark.usefixtures("_few_rows")
 def test_the_fit_reads_no_whole_table_and_is_about_the_same(monkeypatch):
     model, graph = planted()
-    monkeypatch.setattr(part, "OTHERS", 200)
+    monkeypatch.setattr(by_parts, "PART_SAMPLE", 200)
     by_all = fit_edges([model], graph)
     table = model.table
-    monkeypatch.setattr(model, "table", lambda ids: table(ids))  # not all
-    by_parts = fit_edges([model], graph, in_parts=True)
-    with pytest.raises(TypeError, match="ids"):
+
+    def some(ids):
+        assert ids is not None, "the whole table was asked for"
+        return table(ids)
+
+    monkeypatch.setattr(model, "table", some)
+    by_part = fit_edges([model], graph, in_parts=True)
+    with pytest.raises(AssertionError, match="whole table"):
         fit_edges([model], graph)
     monkeypatch.setattr(model, "table", table)
-    counts, heads = Counts(graph.adjacency("train")), np.arange(0, 1000, 10)
+    heads = np.arange(0, 1000, 10)
     missing = []
-    for weights in (by_all, by_parts):
-        rows = EdgeProbabilities([model], weights).rows(heads, 0 * heads, counts, 1000)
+    for weights in (by_all, by_part):
+        rows = probabilities_of([model], weights, graph).rows(heads, 0 * heads)
         missing.append(rows[rows < 1].sum())
     assert missing[0] == pytest.approx(60, rel=0.4)
     assert missing[1] == pytest.approx(missing[0], rel=0.25)

@@ -8,15 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from betae.answering.calibration import (
-    LAST_RANKS,
-    SUREST,
-    Chunk,
-    calibrate,
-    calibration_error,
-    fit,
-    gather,
-)
+from betae.answering.by_embedding import calibrate
+from betae.answering.calibration import LAST_RANKS, Candidates, candidates_of, fit_curves
+from betae.answering.results import MAX_PREDICTED
 from betae.errors import InvalidArgument
 from betae.models.execute import score_queries
 from betae.querysets.sample import sample_queries
@@ -42,14 +36,21 @@ def drawn(number, seed, spread=0.0):
     for _ in range(number):
         distances = random.uniform(0, 15, 100).astype(np.float32)
         is_answer = random.random(100) < true_curve(distances)
-        queries.append(Chunk(distances + np.float32(spread * random.normal()), is_answer))
+        queries.append(Candidates(distances + np.float32(spread * random.normal()), is_answer))
     return queries
 
 
 def on(curve, queries):
     """Return the probabilities of all entities of all queries, and which are answers."""
-    probabilities = [curve(chunk.distances) for chunk in queries]
-    return np.concatenate(probabilities), np.concatenate([chunk.is_answer for chunk in queries])
+    probabilities = [curve(each.distances) for each in queries]
+    return np.concatenate(probabilities), np.concatenate([each.is_answer for each in queries])
+
+
+def error_of(probabilities, is_answer):
+    """Return the expected calibration error, over ten bins of the probability."""
+    bins = np.minimum((10 * probabilities).astype(int), 9)
+    gaps = np.bincount(bins, probabilities - is_answer)  # of a bin: mean gap times its size
+    return np.abs(gaps).sum() / len(probabilities)
 
 
 # ---- fit --------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ def on(curve, queries):
 
 def test_a_known_curve_comes_back():
     queries = drawn(3000, seed=1)
-    curve = fit(lambda: queries)
+    curve = fit_curves(lambda: queries)
     for distances, *_ in drawn(20, seed=2):
         error = np.abs(curve(distances) - true_curve(distances))
         assert error.mean() < 0.03
@@ -65,19 +66,19 @@ def test_a_known_curve_comes_back():
 
 @pytest.mark.parametrize("spread", [0.0, 4.0])
 def test_it_is_calibrated_on_fresh_queries(spread):
-    curve = fit(partial(drawn, 2000, 1, spread))
+    curve = fit_curves(partial(drawn, 2000, 1, spread))
     probabilities, is_answer = on(curve, drawn(500, 2, spread))
-    assert calibration_error(probabilities, is_answer)[0] < 0.02
-    assert calibration_error(probabilities**2, is_answer)[0] > 0.05
+    assert error_of(probabilities, is_answer) < 0.02
+    assert error_of(probabilities**2, is_answer) > 0.05
 
 
 def test_the_nearest_are_calibrated_even_if_distances_differ_from_query_to_query():
-    curve, best, is_true = fit(partial(drawn, 2000, 1, 4.0)), [], []
+    curve, best, is_true = fit_curves(partial(drawn, 2000, 1, 4.0)), [], []
     for distances, marks, _ in drawn(500, 2, 4.0):
         nearest = np.argsort(distances)[:10]
         best.append(curve(distances)[nearest])
         is_true.append(marks[nearest])
-    assert calibration_error(np.concatenate(best), np.concatenate(is_true))[0] < 0.03
+    assert error_of(np.concatenate(best), np.concatenate(is_true)) < 0.03
 
 
 @examples(100)
@@ -88,76 +89,58 @@ def test_probabilities_fall_with_the_distance(data):
     distances = data.draw(arrays(np.float32, number, elements=values))
     is_answer = data.draw(arrays(np.bool_, number))
     is_answer[data.draw(st.integers(0, number - 1))] = True
-    curve = fit(lambda: [Chunk(distances, is_answer)])
+    curve = fit_curves(lambda: [Candidates(distances, is_answer)])
     assert len(curve.curves) == len(LAST_RANKS) + 1
     for places, shares in curve.curves:
         assert np.all(np.diff(places) > 0)
         assert np.all(np.diff(shares) <= 0)
     probabilities = curve(np.sort(distances))
-    assert np.all((probabilities >= 0) & (probabilities <= SUREST))
+    assert np.all((probabilities >= 0) & (probabilities <= MAX_PREDICTED))
     assert np.all(np.diff(probabilities) <= 0)
 
 
 def test_the_number_of_answers_is_kept():
     """Isotonic regression moves shares, not their weighted mean."""
     queries = drawn(200, seed=3)
-    probabilities, is_answer = on(fit(lambda: queries), queries)
+    probabilities, is_answer = on(fit_curves(lambda: queries), queries)
     assert probabilities.mean() == pytest.approx(is_answer.mean(), abs=0.02)
 
 
 def test_perfect_order():
     distances = np.arange(100, dtype=np.float32)
-    found = fit(lambda: [Chunk(distances, distances < 10)])(distances)
-    assert np.all(found[:10] == SUREST)
+    found = fit_curves(lambda: [Candidates(distances, distances < 10)])(distances)
+    assert np.all(found[:10] == MAX_PREDICTED)
     assert np.all(found[10:] == 0)
 
 
 def test_by_rank_if_all_distances_are_equal():
-    curve = fit(lambda: [Chunk(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)])
+    curve = fit_curves(lambda: [Candidates(np.full(10, 3, dtype=np.float32), np.arange(10) < 4)])
     ranks = np.array([1, 2, 3, 4, 10])
     found = curve.at(np.full(5, 3, np.float32), ranks)
-    assert found.tolist() == pytest.approx([SUREST, SUREST, SUREST, 1 / 7, 1 / 7])
+    assert found.tolist() == pytest.approx(
+        [MAX_PREDICTED, MAX_PREDICTED, MAX_PREDICTED, 1 / 7, 1 / 7]
+    )
 
 
 def test_known_ones_are_certain_and_take_no_rank():
-    curve = fit(lambda: [Chunk(np.full(10, 3, dtype=np.float32), np.arange(10) < 1)])
+    curve = fit_curves(lambda: [Candidates(np.full(10, 3, dtype=np.float32), np.arange(10) < 1)])
     known = np.array([True, True, False, False])
     found = curve(np.array([1, 2, 3, 4], dtype=np.float32), known)
-    assert found.tolist() == pytest.approx([1, 1, SUREST, 0])
+    assert found.tolist() == pytest.approx([1, 1, MAX_PREDICTED, 0])
 
 
 def test_no_answers_at_all():
     with pytest.raises(InvalidArgument, match="No validation query has an answer"):
-        fit(lambda: [Chunk(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))])
+        fit_curves(lambda: [Candidates(np.arange(5, dtype=np.float32), np.zeros(5, dtype=bool))])
 
 
 def test_nothing_is_certain():
     curve = same_curve([0.0, 1.0], [1.0, 0.0])
     values = curve(np.float32([-5, 0, 0.5, 1, 5]))
-    assert values.tolist() == pytest.approx([SUREST, SUREST, 0.5, 0, 0])
+    assert values.tolist() == pytest.approx([MAX_PREDICTED, MAX_PREDICTED, 0.5, 0, 0])
 
 
-# ---- the error --------------------------------------------------------------------------------
-
-
-def test_calibration_error_by_hand():
-    probabilities = np.array([0.05, 0.15, 0.15, 0.95, 1.0])
-    is_answer = np.array([False, True, False, True, True])
-    error, rows = calibration_error(probabilities, is_answer)
-    assert [number for _, _, number in rows] == [1, 2, 2]
-    assert [share for _, share, _ in rows] == [0, 0.5, 1]
-    assert [mean for mean, _, _ in rows] == pytest.approx([0.05, 0.15, 0.975])
-    assert error == pytest.approx((1 * 0.05 + 2 * 0.35 + 2 * 0.025) / 5)
-    one_bin, rows = calibration_error(probabilities, is_answer, bins=1)
-    assert rows == [(pytest.approx(0.46), pytest.approx(0.6), 5)]
-    assert one_bin == pytest.approx(0.14)
-
-
-def test_calibration_error_of_nothing():
-    assert calibration_error(np.empty(0), np.empty(0, dtype=bool)) == (0, [])
-
-
-# ---- gather -----------------------------------------------------------------------------------
+# ---- candidates -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_name", ["betae", "symbolic"])
@@ -175,9 +158,9 @@ def test_gather_leaves_out_easy_answers_and_marks_hard_ones(model_name):
         for entity in set(range(graph.num_entities)) - easy:
             expected_distances.append(distances[entity])
             expected_marks.append(entity in hard)
-    chunks = [*gather(model, table, queries)]
-    distances = np.concatenate([chunk.distances for chunk in chunks])
-    marks = np.concatenate([chunk.is_answer for chunk in chunks])
+    found = [*candidates_of(model, queries)]
+    distances = np.concatenate([each.distances for each in found])
+    marks = np.concatenate([each.is_answer for each in found])
     np.testing.assert_allclose(distances, expected_distances, rtol=1e-5, atol=1e-5)
     assert marks.tolist() == expected_marks
 
@@ -197,4 +180,3 @@ def test_calibrate_is_the_same_twice():
     graph = split_graph()
     model = random_model("gqe", graph)  # only what it can do
     assert calibrate(model, graph) == calibrate(model, graph)
-    assert calibrate(model, graph, seed=1) != calibrate(model, graph)

@@ -12,18 +12,17 @@ from betae.answering.edges import (
     ROW,
     TAIL,
     Counts,
-    EdgeProbabilities,
     fullness,
+    head_features,
     log_odds_of_missing,
-    log_sums,
-    read_edge_weights,
-    row_features,
+    log_partition,
+    mask_known,
     validation_share,
-    write_edge_weights,
 )
 from betae.errors import StoreError
 from betae.run import Run
-from tests.answering.helpers import edge_weights, random_model, save_run
+from betae.storage import manifest_checksum
+from tests.answering.helpers import edge_weights, probabilities_of, random_model, save_run
 from tests.evaluation.eval_in_two_processes import split_graph
 from tests.training.helpers import graph_of, small_graph
 
@@ -39,7 +38,8 @@ def graph():
 
 @pytest.fixture(scope="module")
 def probabilities(graph):
-    return EdgeProbabilities([random_model(name, graph) for name in WEIGHTS.predictors], WEIGHTS)
+    models = [random_model(name, graph) for name in WEIGHTS.predictors]
+    return probabilities_of(models, WEIGHTS, graph)
 
 
 def all_pairs(graph):
@@ -54,7 +54,8 @@ def all_pairs(graph):
 def test_known_edges_are_certain_and_no_others(graph, probabilities, edges):
     adjacency = graph.adjacency(edges)
     heads, relations = all_pairs(graph)
-    rows = probabilities.rows(heads, relations, Counts(adjacency), graph.num_entities)
+    models = probabilities.predictors.models
+    rows = probabilities_of(models, WEIGHTS, graph, edges).rows(heads, relations)
     known = np.zeros(rows.shape, dtype=bool)
     for row, (head, relation) in enumerate(zip(heads, relations, strict=True)):
         known[row, adjacency.neighbours(head, relation)] = True
@@ -64,10 +65,9 @@ def test_known_edges_are_certain_and_no_others(graph, probabilities, edges):
 
 
 def test_a_row_keeps_the_order_of_its_scores(graph, probabilities):
-    counts = Counts(graph.adjacency("train"))
     heads, relations = all_pairs(graph)
-    rows = probabilities.rows(heads, relations, counts, graph.num_entities)
-    scores = probabilities.scores(heads, relations, counts).numpy()
+    rows = probabilities.rows(heads, relations)
+    scores = probabilities.scores(heads, relations).numpy()
     for row, of_row in zip(rows, scores, strict=True):
         unknown = np.flatnonzero(row < 1)
         in_order = unknown[np.argsort(-of_row[unknown])]
@@ -77,7 +77,7 @@ def test_a_row_keeps_the_order_of_its_scores(graph, probabilities):
 def test_the_formula(graph, probabilities):
     """Each probability, from the definition in the module's docstring."""
     adjacency = graph.adjacency("train")
-    models = probabilities.predictors
+    models = probabilities.predictors.models
     heads, relations = np.array([4, 58, 59]), np.array([1, 4, 5])
 
     def ends(number, relation):
@@ -85,7 +85,7 @@ def test_the_formula(graph, probabilities):
         mean = np.mean([n for n in numbers if n])
         return [math.log(1 + number), number > 0, (number > 0) * math.log(mean)], math.log(mean)
 
-    rows = probabilities.rows(heads, relations, Counts(adjacency), 60)
+    rows = probabilities.rows(heads, relations)
     for head, relation, row in zip(heads.tolist(), relations.tolist(), rows, strict=True):
         s = np.zeros(60)
         for model in models:
@@ -116,9 +116,9 @@ def test_what_was_added_after_training_has_its_known_edges_alone():
     small = graph_of([(0, 0, 1), (2, 0, 3), (1, 1, 4)], num_entities=5, num_relations=2)
     of_before = graph_of([(0, 0, 1)], num_entities=4, num_relations=1)
     weights = edge_weights({"complex": 1.0})
-    probabilities = EdgeProbabilities([random_model("complex", of_before)], weights)
+    probabilities = probabilities_of([random_model("complex", of_before)], weights, small)
     heads, relations = np.array([0, 4, 1]), np.array([0, 3, 2])
-    rows = probabilities.rows(heads, relations, Counts(small.adjacency("train")), 5)
+    rows = probabilities.rows(heads, relations)
     assert rows[0, 4] == 0  # a new tail
     assert (rows[0, :4] > 0).all()
     assert rows[1].tolist() == [0, 1, 0, 0, 0]  # a new head
@@ -126,9 +126,9 @@ def test_what_was_added_after_training_has_its_known_edges_alone():
 
 
 def test_log_odds_shift_every_missing_edge(graph, probabilities):
-    counts, pair = Counts(graph.adjacency("train")), (np.array([58]), np.array([1]))
-    shifted = EdgeProbabilities(probabilities.predictors, WEIGHTS, log_odds=-1.0)
-    before, after = (of.rows(*pair, counts, 60)[0] for of in (probabilities, shifted))
+    pair = np.array([58]), np.array([1])
+    shifted = probabilities_of(probabilities.predictors.models, WEIGHTS, graph, log_odds=-1.0)
+    before, after = (of.rows(*pair)[0] for of in (probabilities, shifted))
     missing = before < 0.99
     assert missing.any()
 
@@ -178,10 +178,10 @@ def test_known_tails_of_many_pairs(graph):
     ]  # fmt: skip
 
 
-def test_row_features_are_those_of_the_head(graph):
+def test_features_of_the_head(graph):
     counts = Counts(graph.adjacency("train"))
     heads, relations = all_pairs(graph)
-    features = row_features(counts.tails(heads, relations).lengths, relations, counts)
+    features = head_features(counts, heads, relations)
     for relation in range(graph.num_relations):
         chosen = relations == relation
         numbers = [len(counts.adjacency.neighbours(h, relation)) for h in heads[chosen]]
@@ -191,7 +191,7 @@ def test_row_features_are_those_of_the_head(graph):
 
 
 @pytest.mark.parametrize("of_known", [0.0, 3.0, 8.0])
-def test_log_sums_against_a_loop(graph, of_known):
+def test_the_log_partition_against_a_loop(graph, of_known):
     """Over the entities that are not known tails, even if known ones have most of the sum."""
     counts = Counts(graph.adjacency("train"))
     heads, relations = all_pairs(graph)
@@ -202,7 +202,8 @@ def test_log_sums_against_a_loop(graph, of_known):
         scores[row, known.tolist()] += of_known
         others = np.delete(scores[row].double().numpy(), known)
         expected.append(np.log(np.exp(others).sum()))
-    found = log_sums(scores, counts.tails(heads, relations))
+    mask_known(scores, counts.tails(heads, relations))
+    found = log_partition(scores)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -225,32 +226,19 @@ def test_log_odds_of_missing():
 # ---- kept with a run --------------------------------------------------------------------------
 
 
-def test_weights_are_kept_as_they_are(tmp_path):
-    path = tmp_path / "edges.json"
-    assert read_edge_weights(path, "best-1") is None
-    write_edge_weights(WEIGHTS, path, "best-1")
-    assert read_edge_weights(path, "best-1") == WEIGHTS
-    assert read_edge_weights(path, "best-2") is None  # of another model
-    path.write_text(damaged(whole=...))
-    assert read_edge_weights(path, "best-00000010") is None  # of an earlier version
-
-
 def damaged(**changes):
     content = {"model": "best-00000010", "predictors": {"betae": 1.0}, "whole": 0.1}
     content |= {"tail": dict.fromkeys(TAIL, 0.0), "row": dict.fromkeys(ROW, 0.0), **changes}
-    return json.dumps({key: value for key, value in content.items() if value is not ...})
+    content = {key: value for key, value in content.items() if value is not ...}
+    return json.dumps({**content, "sha256": manifest_checksum(content)})
 
 
 @pytest.mark.parametrize(
     "content",
     [
         "",
-        "{",
         "[]",
-        "null",
-        "3",
         "\udcff",
-        damaged(model=...),
         damaged(row=...),
         damaged(more=1),
         damaged(whole=math.inf),
@@ -259,7 +247,6 @@ def damaged(**changes):
         damaged(predictors=[1.0]),
         damaged(tail={"n > 0": 1.0}),
         damaged(row={**dict.fromkeys(ROW, 0.0), "1": math.nan}),
-        damaged(row={**dict.fromkeys(ROW, 0.0), "1": None}),
         damaged(row={**dict.fromkeys(ROW, 0.0), "1": "one"}),
         damaged(row=dict.fromkeys(reversed(ROW), 0.0)),
     ],
@@ -271,19 +258,40 @@ def test_a_damaged_file_is_named(tmp_path, content):
         Run.open(run).answerer()
 
 
+@pytest.mark.parametrize(
+    ("method", "name"), [("completed", "edges.json"), ("embedding", "calibration.json")]
+)
+def test_a_changed_digit_is_noticed(tmp_path, method, name):
+    run = save_run(tmp_path / "run", small_graph())
+    Run.open(run).answerer(method=method)
+    text = (run / name).read_text()
+    start = text.index("0.") + 2
+    (run / name).write_text(text[:start] + str(9 - int(text[start])) + text[start + 1 :])
+    with pytest.raises(StoreError, match=rf"{name} is damaged: its checksum.*delete it, and it is"):
+        Run.open(run).answerer(method=method)
+    (run / name).unlink()
+    Run.open(run).answerer(method=method)
+    assert (run / name).read_text() == text
+    content = json.loads(text)
+    del content["sha256"]  # of an earlier version
+    (run / name).write_text(json.dumps(content))
+    Run.open(run).answerer(method=method)
+    assert (run / name).read_text() == text
+
+
 def test_a_run_is_fitted_once_for_each_model(tmp_path):
     graph, said = small_graph(), []
     folder = save_run(tmp_path / "run", graph)
     for _ in range(2):
         for edges in ("train", "train+valid", "all"):
-            Run.open(folder).answerer(edges, say=said.append)
+            Run.open(folder).answerer(edges, notify=said.append)
     assert len(said) == 1
     first = (folder / "edges.json").read_text()
     (folder / "edges.json").unlink()
-    Run.open(folder).answerer(say=said.append)
+    Run.open(folder).answerer(notify=said.append)
     assert len(said) == 2
     assert (folder / "edges.json").read_text() == first
     save_run(folder, graph, step=20, seed=1)
-    Run.open(folder).answerer(say=said.append)
+    Run.open(folder).answerer(notify=said.append)
     assert len(said) == 3
     assert (folder / "edges.json").read_text() != first

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from betae.errors import UnsupportedQuery
 from betae.exact.answers import refuted
-from betae.graph.append import append_triples
+from betae.graph.change import append_triples
 from betae.queries.ast import Entity, Not, Project, nodes
 from betae.run import Run
 from tests.answering.helpers import SLOPE, by_distance, guessing, random_model, save_run, strict
-from tests.answering.test_derivation import assert_explains, plain, shallow
+from tests.answering.test_by_completion import assert_explains, plain, shallow
 from tests.cli.test_cli import run
-from tests.graph.test_append import additions, triples_of
+from tests.graph.test_change import additions, triples_of
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import edge_choices, examples, graphs
 from tests.training.helpers import small_graph
@@ -48,7 +48,7 @@ def test_all_facts_count_in_the_completed_graph(case):
     answerer = guessing(graph, edges, of=before)
     found = answerer.answer(query, EVERYTHING)
     known = {graph.entities[entity] for entity in slow_answers(graph, query, edges)}
-    certain = {graph.entities[entity] for entity in refuted(graph, Not(query), edges)}
+    certain = {graph.entities[entity] for entity in refuted(graph, [Not(query)], edges)[0]}
     assert {answer.entity for answer in found if answer.status != "predicted"} == known
     assert {answer.entity for answer in found if answer.status == "known"} == certain
     assert_explains(graph, query, edges, answerer)
@@ -156,7 +156,7 @@ def test_by_embedding_a_known_answer_without_an_embedding_has_no_rank(made):
         ("?X . hates(e1, ?X)", "no relation 'hates'"),
         ("?X . r0(e1, ?X", "^"),
         ("?X . r0(_, ?X)", "_ is a placeholder"),
-        ("e1", "is not a query"),
+        ("e1", "is not a question"),
     ],
 )
 def test_a_bad_question_is_named_by_file_and_line(made, write, bad, message):

@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from betae.answering.results import Answer, Answers, Step
+from betae.answering.results import Answer, Answers, Ranking, Step, stable_argsort
 from betae.cli.show import draw_answers
 from tests.answering.helpers import exact, guessing, strict, untrained
 
@@ -59,31 +60,34 @@ def test_repr():
     answers = answers_of(answers=(known, predicted), num_known=1, expected=1234.56)
     lines = repr(answers).splitlines()
     assert lines[0] == "?X . r(a, ?X)"
-    assert lines[1] == "1 known; about 1,234.6 expected"
-    assert lines[2].split() == ["1", "100.0%", "known", "Bob"]
-    assert lines[3].split() == ["12", "3.5%", "predicted", "Cat"]
-    assert len(lines) == 4
+    assert lines[1] == "1 known answer; about 1,235 expected in all"
+    assert lines[2:] == [
+        "rank  probability  status     answer",
+        "   1       100.0%  known      Bob",
+        "  12         3.5%  predicted  Cat",
+    ]
 
 
 def test_a_question_without_answers_says_so():
     answers = answers_of(expected=0.2)
-    assert "it looks as if there is none" in repr(answers)
-    assert "it looks as if there is none" in drawn(draw_answers(answers))
-    assert "it looks as if there is none" in answers._repr_html_()
-    assert "looks" not in repr(answers_of("a"))
+    assert "probably there is none" in repr(answers)
+    assert "probably there is none" in drawn(draw_answers(answers))
+    assert "probably there is none" in answers._repr_html_()
+    assert "probably" not in repr(answers_of("a"))
 
 
 @pytest.mark.parametrize(
     ("changes", "summary"),
     [
-        ({"num_known": 1, "num_by_all": 1}, "1 known; about 1.5 expected"),
+        ({"num_known": 1, "num_by_all": 1}, "1 known answer; about 1.5 expected in all"),
         ({"edges": "train", "num_known": 3, "num_by_all": 1200},
-         "3 of 1,200 known: train edges only; about 1.5 expected"),
-        ({"edges": "train+valid"}, "0 of 0 known: train+valid edges only; about 1.5 expected"),
+         "3 known answers (training edges only); about 1.5 expected in all"),
+        ({"edges": "train+valid"},
+         "0 known answers (training and validation edges only); about 1.5 expected in all"),
         ({"num_known": 5, "num_assumed": 2},
-         "5 known, 2 of them unless a fact is missing; about 1.5 expected"),
-        ({"expected": None}, "0 known"),
-        ({"expected": 0.0}, "0 known; about 0.0 expected; it looks as if there is none"),
+         "5 known answers, 2 assumed; about 1.5 expected in all"),
+        ({"expected": None}, "0 known answers"),
+        ({"expected": 0.0}, "0 known answers; about 0.0 expected in all; probably there is none"),
     ],
 )  # fmt: skip
 def test_the_summary(changes, summary):
@@ -107,7 +111,11 @@ def test_answers_without_probabilities():
     answer = Answer("b", "Bob", 1, None, "predicted", -0.5)
     answers = answers_of(answers=(answer,), expected=None)
     assert not answers.looks_empty
-    assert repr(answers).splitlines()[1:] == ["0 known", "     1       -  predicted  Bob"]
+    assert repr(answers).splitlines()[1:] == [
+        "0 known answers",
+        "rank  probability  status     answer",
+        "   1            -  predicted  Bob",
+    ]
     assert drawn(draw_answers(answers)).splitlines()[-1].split() == ["1", "-", "predicted", "Bob"]
     assert "<td>-</td>" in answers._repr_html_()
     assert answers.to_polars()["probability"].to_list() == [None]
@@ -258,3 +266,37 @@ def test_html_of_a_nested_derivation_and_of_nothing(toy_graph):
         assert part in page.text
     assert "rank" in read(answers_of()._repr_html_()).text
     assert read(answers_of("a", why=False)._repr_html_()).tags.count("ul") == 0
+
+
+# ---- rankings ---------------------------------------------------------------------------------
+
+IDS = np.array([5, 3, 8, 1])
+DISTANCES = np.array([0.5, 1, 1, 2], dtype=np.float32)
+
+
+def test_the_order_is_ascending_and_stable():
+    generator = np.random.default_rng(0)
+    for values in (
+        generator.normal(size=5000).astype(np.float32),
+        generator.integers(-3, 3, size=5000).astype(np.float32) * np.float32(1e-38),
+        -np.abs(generator.integers(-1, 2, size=50).astype(np.float32)),
+        np.array([0.0, -0.0, 0.0, np.inf, -np.inf, -0.0], dtype=np.float32),
+        np.array([], dtype=np.float32),
+    ):
+        assert stable_argsort(values).tolist() == np.argsort(values, kind="stable").tolist()
+
+
+def test_what_is_left_out():
+    found = Ranking(IDS, np.array([0.9, 0.5, 0.5, 0.1]), DISTANCES, 3, entropy=2.0)
+    left = found.without(np.array([3, 1, 7]))
+    assert left.ids.tolist() == [5, 8]
+    assert left.probabilities.tolist() == [0.9, 0.5]
+    assert left.distances.tolist() == [0.5, 1]
+    assert left.num_ranked == 2  # of the first three
+    assert left.entropy == 2.0
+
+
+def test_what_there_is_not_is_not_there():
+    left = Ranking(IDS, None).without(np.array([], dtype=int))
+    assert left.ids.tolist() == IDS.tolist()
+    assert (left.probabilities, left.distances, left.explain) == (None, None, None)

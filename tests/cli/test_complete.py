@@ -5,21 +5,17 @@ import shutil
 import polars as pl
 import pytest
 
-from betae import KnowledgeGraph, Triples, read_triples
-from betae.answering.edge_files import FORMATS
+from betae import KnowledgeGraph
+from betae.answering.missing import FORMATS
+from betae.graph.triples import Triples, read_triples
 from betae.run import Run
 from tests.answering.helpers import save_run
 from tests.cli.test_cli import flat, run, run_main
-from tests.training.helpers import graph_of, small_graph
+from tests.training.helpers import graph_of
 
 ODD = ["[red]x", "[/]", "a:key:b", "é", "plain"]
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return save_run(tmp_path_factory.mktemp("runs") / "run", small_graph())
 
 
 def complete(folder, *arguments):
@@ -32,8 +28,8 @@ def drawn(frame):
     """What the table must show of some edges, word for word."""
     return [
         f"{row['probability']:.1%} {row['head']} {row['relation']} {row['tail']} "
-        f"{row['head_has']}, mean {row['heads_have']:.1f} "
-        f"{row['tail_has']}, mean {row['tails_have']:.1f}"
+        f"{row['head_has']} ({row['heads_have']:.1f}) "
+        f"{row['tail_has']} ({row['tails_have']:.1f})"
         for row in frame.iter_rows(named=True)
     ]
 
@@ -47,12 +43,12 @@ def taken_apart(text):
 
 
 def test_a_table_of_the_best(made):
-    found = Run.open(made).missing_edges(above=0.02)
+    found = Run.open(made).complete(above=0.02).to_polars()
     number, header, *rows, more = taken_apart(complete(made, "--above", 0.02))
     assert number == f"{len(found)} missing edges"
-    assert header == "probability missing edge edges of the head of the tail"
+    assert header == "probability missing edge head has (mean) tail has (mean)"
     assert rows == drawn(found.head(30))
-    assert more == f"{len(found) - 30} more: write them with --out"
+    assert more == f"{len(found) - 30} more: write all with --out"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +58,8 @@ def test_a_table_of_the_best(made):
 )
 def test_some_of_the_edges(made, chosen):
     options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
-    found = Run.open(made).missing_edges(above=0.03, **chosen)
-    assert not found.equals(Run.open(made).missing_edges(above=0.03))
+    found = Run.open(made).complete(above=0.03, **chosen).to_polars()
+    assert not found.equals(Run.open(made).complete(above=0.03).to_polars())
     number, _, *rows = taken_apart(complete(made, "--above", 0.03, *options))
     assert number == f"{len(found)} missing edges"
     assert rows[:30] == drawn(found.head(30))
@@ -83,7 +79,7 @@ def test_names_are_not_markup(tmp_path):
     like = graph_of(edges[1:], edges[:1], num_entities=5, num_relations=1)
     graph = KnowledgeGraph.from_triples(Triples(ODD, ["[b]"], like.splits))
     folder = save_run(tmp_path / "run", graph)
-    found = Run.open(folder).missing_edges(above=0)
+    found = Run.open(folder).complete(above=0).to_polars()
     shown = flat(complete(folder, "--above", 0))
     assert len(found) < 30
     for head, relation, tail in found.select("head", "relation", "tail").iter_rows():
@@ -102,7 +98,7 @@ def read(file):
 @pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
 def test_a_file_has_all_edges_and_columns(made, tmp_path, suffix):
     file = tmp_path / f"missing{suffix}"
-    found = Run.open(made).missing_edges(above=0.02, relation="r2")
+    found = Run.open(made).complete(above=0.02, relation="r2").to_polars()
     assert len(found) > 30
     text = complete(made, "--above", 0.02, "--relation", "r2", "--out", file)
     assert flat(text) == f"{len(found)} missing edges written to {file}"
@@ -121,7 +117,7 @@ def test_n_triples_are_read_again(made, tmp_path):
         (triples.entities[h], triples.relations[r], triples.entities[t])
         for h, r, t in splits.tolist()
     }
-    found = Run.open(made).missing_edges(above=0.05).select("head", "relation", "tail")
+    found = Run.open(made).complete(above=0.05).to_polars().select("head", "relation", "tail")
     assert again == set(found.iter_rows())
     assert len(again) == len(found) > 30
 
@@ -131,18 +127,6 @@ def test_a_graph_that_has_moved(made, tmp_path):
     shutil.move(folder / "graph", tmp_path / "moved")
     moved = complete(folder, "--above", 0.05, "--graph", tmp_path / "moved")
     assert moved == complete(made, "--above", 0.05)
-
-
-def test_the_first_time_only_the_edges_are_on_stdout(tmp_path, monkeypatch, capsys):
-    folder = save_run(tmp_path / "run", small_graph())
-    texts = []
-    for _ in range(2):
-        code, text, _ = run_main(monkeypatch, capsys, "complete", folder, "--above", 0.05)
-        assert code == 0
-        assert (folder / "edges.json").is_file()  # fitted, and kept
-        texts.append(text)
-    assert " missing edges\n" in texts[0]
-    assert texts[0] == texts[1]
 
 
 # ---- what is refused --------------------------------------------------------------------------
@@ -188,9 +172,3 @@ def test_a_folder_that_is_not_there(made, tmp_path, monkeypatch, capsys):
     code, text, error = run_main(monkeypatch, capsys, "complete", made, "--out", file)
     assert (code, text) == (2, "")
     assert f"Cannot write {file}" in flat(error)
-
-
-def test_what_is_no_run(tmp_path, monkeypatch, capsys):
-    code, _, error = run_main(monkeypatch, capsys, "complete", tmp_path)
-    assert code == 2
-    assert "is not a run" in flat(error)

@@ -1,28 +1,28 @@
 """`betae eval` and `betae report` on a small trained run, from the command line."""
 
 import json
-import pickle
 import shutil
 
 import numpy as np
 import pytest
-import torch
 
-from betae import KnowledgeGraph, Triples, sample_queries
-from betae.datasets.release_queries import open_queries, write_release_queries
-from betae.errors import BetaeError, TripleError
-from betae.evaluation import uncertainty
+from betae import KnowledgeGraph
+from betae.datasets.release import write_release_queries
+from betae.errors import BetaeError
 from betae.evaluation.tables import MODEL_NAMES
-from betae.querysets import sampler
+from betae.graph.triples import Triples
 from betae.querysets.query_set import QuerySet
+from betae.querysets.sample import sample_queries
 from betae.run import Run
 from betae.training import loop
 from betae.training.folder import RunFolder
+from tests.answering.helpers import strict
 from tests.cli.test_cli import flat, run, run_main
 from tests.training.helpers import POSITIVE, small_config
 
 STRUCTURES = ("1p", "2p", "2i", "2u", "2in")
-PATH = ("e", ("r",))  # 1p in the release's nested tuples
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def graph_with_test_edges(seed=0, num_entities=30):
@@ -38,22 +38,8 @@ def sample(graph, split="test", structures=STRUCTURES):
     return sample_queries(graph, dict.fromkeys(structures, 6), split)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick():
-    """Sample little: on so small a graph that would take most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uncertainty, "VALIDATION_QUERIES", 5)
-        patch.setattr(sampler, "BATCH", 512)
-        patch.setattr("betae.answering.edge_fit.EDGES", 100)
-        patch.setattr("betae.answering.edge_fit.PAIRS", 200)
-        yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
-def made(_quick, tmp_path_factory):
+def made(quick, tmp_path_factory):
     """Two graphs, their query sets in both formats, and runs of two models on the first."""
     folder = tmp_path_factory.mktemp("made")
     graph_with_test_edges().save(folder / "graph")
@@ -88,17 +74,8 @@ def folder(made, tmp_path):
 
 
 def evaluate(run_folder, *arguments, empty=20):
-    """Run `betae eval` with few queries for the test of queries without answers."""
-    return run("eval", run_folder, "--empty", empty, *arguments)
-
-
-def strict(text):
-    """Read JSON as a reader does that does not know NaN."""
-
-    def refuse(constant):
-        raise ValueError(constant)
-
-    return json.loads(text, parse_constant=refuse)
+    """Run `betae eval` by the paper's protocol, with few unanswerable queries."""
+    return run("eval", run_folder, "--method", "embedding", "--empty", empty, *arguments)
 
 
 def stored(run_folder, name="queries"):
@@ -108,6 +85,7 @@ def stored(run_folder, name="queries"):
 # ---- eval -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_eval_shows_and_keeps_the_figures(folder):
     result = evaluate(folder / "betae", "--queries", folder / "queries")
     assert result.exit_code == 0, result.exception
@@ -132,16 +110,17 @@ def test_eval_shows_and_keeps_the_figures(folder):
 
 
 def test_json_is_all_there_is_on_stdout(folder, monkeypatch, capsys):
-    arguments = ["eval", folder / "betae", "--queries", folder / "queries", "--empty", 20, "--json"]
-    code, out, _ = run_main(monkeypatch, capsys, *arguments)
+    arguments = ["--queries", folder / "queries", "--method", "embedding", "--empty", 20, "--json"]
+    code, out, _ = run_main(monkeypatch, capsys, "eval", folder / "betae", *arguments)
     assert code == 0
     told = strict(out)
     kept = stored(folder / "betae")
-    assert told == {key: value for key, value in kept.items() if key not in ("run", "name")}
+    assert told == kept
     assert set(told["structures"]) == {"1p", "2p", "2i", "2u", "2u-DM", "2in"}
     assert set(told["empty"]) <= {"1p", "2p", "2i", "2in"}
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_not_a_number_is_null(folder):
     """One query alone correlates with nothing."""
     graph = KnowledgeGraph.open(folder / "graph")
@@ -181,13 +160,9 @@ def test_pickles_that_betae_wrote_are_not_called_official(folder):
     assert "official" not in flat(result.stdout)
     assert "test queries: queries sampled by betae." in flat(result.stdout)
     origin = stored(folder / "betae", "release")["queries"]["origin"]
-    assert origin == stored_origin(folder / "queries")
+    assert origin == json.loads((folder / "queries" / "manifest.json").read_text())["origin"]
     assert run("report", folder / "betae", "--out", folder / "page").exit_code == 0
     assert "official" not in (folder / "page" / "report.md").read_text()
-
-
-def stored_origin(queries):
-    return json.loads((queries / "manifest.json").read_text())["origin"]
 
 
 def test_a_release_without_easy_answers_is_of_query2box(folder):
@@ -233,8 +208,7 @@ def test_a_model_that_can_do_none_of_the_queries(folder):
 @pytest.mark.parametrize("name", ["betae", "query2box"])
 def test_eval_by_the_completed_graph(folder, name):
     """Any model can do any structure there, and a union has but one form."""
-    arguments = ["--queries", folder / "queries", "--method", "completed"]
-    result = evaluate(folder / name, *arguments)
+    result = run("eval", folder / name, "--queries", folder / "queries")
     assert result.exit_code == 0, result.exception
     lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
     title = flat(result.stdout.partition("MRR")[0])
@@ -272,14 +246,6 @@ def test_the_two_methods_are_kept_and_reported_side_by_side(folder, monkeypatch)
     assert "betae (BetaE)" in text
 
 
-def test_json_of_the_completed_graph_is_what_is_kept(folder, monkeypatch, capsys):
-    arguments = ["--queries", folder / "release", "--split", "valid", "--method", "completed"]
-    code, out, _ = run_main(monkeypatch, capsys, "eval", folder / "betae", *arguments, "--json")
-    assert code == 0
-    kept = stored(folder / "betae", "release-valid-completed")
-    assert strict(out) == {k: v for k, v in kept.items() if k not in ("run", "name")}
-
-
 @pytest.mark.parametrize(
     ("shifts", "kinds"),
     [
@@ -291,18 +257,21 @@ def test_json_of_the_completed_graph_is_what_is_kept(folder, monkeypatch, capsys
 )
 def test_what_is_below_frequency_is_said(folder, monkeypatch, capsys, shifts, kinds):
     """Of each average; `shifts` is how much better the frequency is."""
-    found = Run.open(folder / "betae").evaluate(folder / "queries", empty_queries=0)
+    found = Run.open(folder / "betae").evaluate(
+        folder / "queries", method="embedding", empty_queries=0
+    )
     for average, shift in zip(found.averages.values(), shifts, strict=True):
         object.__setattr__(average.frequency, "mrr", average.metrics.mrr + shift)
     monkeypatch.setattr(Run, "evaluate", lambda *_, **__: found)
     arguments = ["eval", folder / "betae", "--queries", folder / "queries"]
+    arguments += ["--method", found.method]
     code, out, error = run_main(monkeypatch, capsys, *arguments)
     assert code == 0
     assert "Warning" not in out
     lines = [line for line in error.splitlines() if line.startswith("Warning: ")]
-    assert [line.split()[2] for line in lines] == kinds  # Warning: on KIND queries
+    assert [line.split()[4] for line in lines] == kinds  # the model on KIND queries
     for line, kind in zip(lines, kinds, strict=True):
-        assert f"({found.averages[kind].frequency.mrr:.1f} %)" in line
+        assert f"(MRR {found.averages[kind].frequency.mrr:.1f} %)" in line
     _, _, error = run_main(monkeypatch, capsys, *arguments, "--json")
     assert "Warning" not in error  # the figures are for a program, which can compare them
 
@@ -314,7 +283,7 @@ def test_what_is_below_frequency_is_said(folder, monkeypatch, capsys, shifts, ki
     ("arguments", "words"),
     [
         (["betae", "--queries", "other-queries"], "query set was made on another graph"),
-        (["betae", "--queries", "no-queries"], "holds no query with a hard answer"),
+        (["betae", "--queries", "no-queries"], "has no query with a hard answer"),
         (["betae", "--queries", "train-queries"], "valid or test, not for train"),
         (["betae", "--queries", "nowhere"], "There is no folder nowhere"),
         (["betae", "--queries", "graph"], "holds a graph, not a query set"),
@@ -347,30 +316,6 @@ def test_a_graph_that_has_moved(folder, monkeypatch, capsys):
     assert f"is no longer in {folder.resolve() / 'graph'}" in flat(error)
     assert "--graph" in flat(error)
     assert run(*arguments, "--graph", folder / "moved").exit_code == 0
-
-
-@pytest.mark.parametrize("answers", ["easy", "hard"])
-def test_a_release_of_another_graph(folder, answers):
-    """Its ids mean nothing here; those beyond the graph's would be written out of bounds."""
-    path = folder / "release" / f"test-{answers}-answers.pkl"
-    content = pickle.loads(path.read_bytes())
-    path.write_bytes(pickle.dumps({query: {30, *ids} for query, ids in content.items()}))
-    with pytest.raises(TripleError, match="the answer 30"):
-        open_queries(KnowledgeGraph.open(folder / "graph"), folder / "release")
-
-
-@pytest.mark.parametrize("query", [(30, (0,)), (0, (6,))], ids=["entity", "relation"])
-def test_a_release_with_queries_of_another_graph(folder, query):
-    contents = {
-        "queries": {PATH: {query}},
-        "easy-answers": {query: {1}},
-        "hard-answers": {query: {2}},
-    }
-    for name, content in contents.items():
-        (folder / "release" / f"test-{name}.pkl").write_bytes(pickle.dumps(content))
-    result = evaluate(folder / "betae", "--queries", folder / "release")
-    assert isinstance(result.exception, TripleError)
-    assert f"has {'30 for an entity' if query[0] else '6 for a relation'}" in str(result.exception)
 
 
 # ---- report -----------------------------------------------------------------------------------

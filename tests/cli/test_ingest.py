@@ -8,7 +8,9 @@ import sys
 import pytest
 import typer.testing
 
-from betae import InvalidArgument, KnowledgeGraph, cli, read_triples
+from betae import KnowledgeGraph, cli
+from betae.errors import InvalidArgument
+from betae.graph.triples import read_triples
 from tests.cli.test_cli import flat, run
 
 
@@ -49,7 +51,7 @@ def test_a_first_line_that_may_be_a_header_is_a_fact_and_said(write, tmp_path, l
     facts = write("facts.csv", f"{line}\nann,knows,bob\n")
     told = ingest(facts, "--out", tmp_path / "graph")
     assert tuple(line.split(",")) in edges(tmp_path / "graph")
-    assert ("was read as a fact. If it is a header, say" in told) == is_doubtful
+    assert ("was read as a fact. If it is a header, name" in told) == is_doubtful
 
 
 def test_a_header_is_shown_without_escape_sequences(write, tmp_path):
@@ -115,7 +117,7 @@ def test_standard_input_is_read(tmp_path, name, is_told):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a r b\n", "its format cannot be told"),
+        ("a r b\n", "standard input: unknown format"),
         ("a\tr\tb\na\tr\n", "standard input, line 2: 2 columns"),
         ("", "standard input: the file is empty"),
         (gzip.compress(NT.encode(), mtime=0)[:-9], "standard input: the gzip file is truncated"),
@@ -128,6 +130,7 @@ def test_bad_standard_input_is_named(tmp_path, content, words):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_pipe_from_one_graph_to_another(toy_store, tmp_path):
     betae = [sys.executable, "-m", "betae"]
     for format in ("tsv", "csv", "nt", "ttl", "parquet"):
@@ -166,7 +169,7 @@ def test_rdf_keeps_labels_and_blank_nodes(write, tmp_path, name):
     assert len(triples.blank_nodes) == 1
     for graph in (before, after):
         heat = graph.entity_id("http://x.org/heat")
-        assert [(each.text, each.language) for each in graph.labels_of_entity(heat)] == [
+        assert [(each.text, each.language) for each in graph.entities.labels_of(heat)] == [
             ("Heat", "en"),
             ("Heiß", "de"),
         ]

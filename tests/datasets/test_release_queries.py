@@ -8,14 +8,15 @@ import random
 import numpy as np
 import pytest
 
-from betae import KnowledgeGraph, TripleError
-from betae.datasets.release import read_pickle, read_release
-from betae.datasets.release_queries import (
+from betae import KnowledgeGraph
+from betae.datasets.release import (
     open_queries,
+    read_pickle,
+    read_release,
     read_release_queries,
     write_release_queries,
 )
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, TripleError
 from betae.queries.structures import STRUCTURES, to_tuple
 from betae.querysets.sample import sample_queries
 
@@ -58,18 +59,14 @@ BAD_QUERIES = {
     "a float entity": (KEY_1P, (1.0, (0,)), "1.0 for an entity: a whole number from 0 to 11"),
     "a float relation": (KEY_1P, (1, (0.5,)), "0.5 for a relation: a whole number from 0 to 7"),
     "a name": (KEY_1P, ("Oslo", (0,)), "'Oslo' for an entity"),
-    "nothing": (KEY_1P, (None, (0,)), "None for an entity"),
     "a truth value": (KEY_1P, (5, (True,)), "True for a relation"),
     "a negative entity": (KEY_1P, (-1, (0,)), "-1 for an entity"),
     "a negative relation": (KEY_1P, (0, (-3,)), "-3 for a relation"),
     "an entity too large": (KEY_1P, (12, (0,)), "12 for an entity.*another graph"),
-    "an entity far too large": (KEY_1P, (100_000, (0,)), "100000 for an entity"),
     "an entity beyond 64 bits": (KEY_1P, (2**70, (0,)), f"{2**70} for an entity"),
     "a relation too large": (KEY_1P, (0, (8,)), "8 for a relation.*another graph"),
-    "a second relation too large": (KEY_2P, (0, (7, 8)), "8 for a relation"),
     "a 2p under 1p": (KEY_1P, TWO, "does not have the structure"),
     "a 2p under 1p, by nesting": (KEY_1P, (ONE, (2,)), "does not have the structure|for an entity"),
-    "a 1p under 2p": (KEY_2P, ONE, "does not have the structure"),
     "a bare entity": (KEY_1P, 3, "does not have the structure"),
     "a 2i under 2in": (KEY_2IN, (ONE, (1, (2, 3))), "3 for a complement: .* -2"),
     "a 2in under 2i": ((KEY_1P, KEY_1P), (ONE, (1, (2, -2))), "does not have the structure"),
@@ -100,14 +97,11 @@ def test_a_bad_query_is_named(put, toy_graph, case, has_easy):
 BAD_ANSWERS = {
     "an id too large": ({12}, "has the answer 12: a whole number from 0 to 11.*another graph"),
     "an id far too large": ({1, 2**70}, f"has the answer {2**70}"),
-    "an id far too small": ({1, -(2**70)}, f"has the answer -{2**70}"),
     "a negative id": ({1, -1}, "has the answer -1"),
     "a float": ({1, 2.5}, r"has the answer 2\.5"),
-    "a whole float": ({2.0}, r"has the answer 2\.0"),
     "a name": ({1, "Oslo"}, "has the answer 'Oslo'"),
     "a pair": ({(1, 2)}, r"has the answer \(1, 2\)"),
     "a list": ([1, 2], "a set of answers to the query .* is expected, found list"),
-    "a number": (1, "a set of answers to the query .* is expected, found int"),
     "none": (..., "a set of answers to the query .* is expected, found none"),
 }
 
@@ -132,23 +126,20 @@ def test_bad_answers_are_named(put, toy_graph, case, file, kind):
     ("file", "content", "words"),
     [
         (QUERIES, [ONE, TWO], "a dictionary is expected, found list"),
-        (QUERIES, {ONE, TWO}, "a dictionary is expected, found set"),
         (QUERIES, None, "there is no such file"),
         (QUERIES, {}, "no queries"),
         (QUERIES, {KEY_1P: [ONE]}, "1p: a set of queries is expected, found list"),
-        (QUERIES, {KEY_1P: {ONE: {1}}}, "1p: a set of queries is expected, found dict"),
         (QUERIES, {KEY_1P: 7}, "1p: a set of queries is expected, found int"),
         (QUERIES, {KEY_2P: {TWO}, (KEY_1P, ("r",)): {(ONE, (0,))}}, "2p twice"),
         (QUERIES, {"1p": {ONE}}, "the key '1p' is not the structure"),
-        (QUERIES, {"": {ONE}}, "the key '' is not the structure"),
         (QUERIES, {7: {ONE}}, "the key 7 is not the structure"),
-        (QUERIES, {None: {ONE}}, "the key None is not the structure"),
         (QUERIES, {(): {ONE}}, r"the key \(\) is not the structure"),
         (QUERIES, {("e", ()): {ONE}}, "is not the structure"),
         (QUERIES, {("e", (0,)): {ONE}}, "is not the structure"),
-        (QUERIES, {("u",): {ONE}}, "is not the structure"),
         (QUERIES, {(("u",),): {((-1,),)}}, "is not the structure"),
         (QUERIES, {("e", ("x",)): {ONE}}, "is not the structure"),
+        (QUERIES, {("e", ("r",) * 5000): {ONE}}, "is not the structure"),
+        (QUERIES, {2**100_000: {ONE}}, "a very large int is not the structure"),
         (EASY, [ONE], "a dictionary is expected, found list"),
         (HARD, {1, 2}, "a dictionary is expected, found set"),
         (HARD, None, "there is no such file"),

@@ -5,8 +5,9 @@ import torch
 
 from betae.evaluation import uncertainty
 from betae.evaluation.evaluate import evaluate
+from betae.evaluation.ranks import EmbeddingRanker
 from betae.queries.structures import EPFO, NEGATION
-from betae.querysets import sampler
+from betae.querysets import sample
 from betae.querysets.sample import sample_queries
 from tests.evaluation.eval_in_two_processes import FEW, WALKS, Symbolic, split_graph
 
@@ -25,7 +26,7 @@ def _quick(_one_thread):
     """Sample little: on so small a graph that would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uncertainty, "VALIDATION_QUERIES", FEW)
-        patch.setattr(sampler, "BATCH", WALKS)
+        patch.setattr(sample, "WALK_BATCH", WALKS)
         yield
 
 
@@ -48,4 +49,4 @@ def forgetful(graph):
 
 @pytest.fixture(scope="module")
 def result(_quick, forgetful, graph, queries):
-    return evaluate(forgetful, graph, queries, empty_queries=FEW)
+    return evaluate(EmbeddingRanker(forgetful), graph, queries, empty_queries=FEW)

@@ -6,17 +6,20 @@ python -m tests.evaluation.eval_in_two_processes GRAPH QUERIES OUT
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import nn
 
-from betae import KnowledgeGraph, Triples, parallel
+from betae import KnowledgeGraph, parallel
 from betae.evaluation import uncertainty
 from betae.evaluation.evaluate import evaluate
-from betae.models import BetaConfig, BoxConfig, ComplexConfig, QueryModel, VectorConfig
+from betae.evaluation.ranks import EmbeddingRanker
+from betae.graph.triples import Triples
+from betae.models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig, QueryModel
 from betae.models.store import build_model
-from betae.querysets import sampler
+from betae.querysets import sample
 from betae.querysets.query_set import QuerySet
 from tests.queries.oracle import edges_of
 
@@ -24,8 +27,8 @@ FEW = 20  # queries of a kind
 WALKS = 512  # to find them
 CONFIGS = {
     "betae": BetaConfig(dim=8, hidden=8),
-    "query2box": BoxConfig(dim=8, span=0.5),
-    "gqe": VectorConfig(dim=8, span=0.5),
+    "query2box": Query2BoxConfig(dim=8, span=0.5),
+    "gqe": GQEConfig(dim=8, span=0.5),
     "complex": ComplexConfig(dim=8, deviation=0.5),
 }
 
@@ -56,18 +59,13 @@ class Symbolic(QueryModel):
     has_complement = True
 
     def __init__(self, graph, edges):
-        super().__init__(graph.num_entities, graph.num_relations, graph.num_entities)
+        config = SimpleNamespace(dim=graph.num_entities)
+        super().__init__(graph.num_entities, graph.num_relations, config)
         self.entities = nn.Parameter(torch.eye(self.num_entities))
         self.leads = torch.zeros(self.num_relations, self.num_entities, self.num_entities)
         for head, relation, tail in edges_of(graph, edges):
             self.leads[2 * relation, head, tail] = 1
             self.leads[2 * relation + 1, tail, head] = 1
-
-    def relation_tables(self):
-        return ()
-
-    def embed_entities(self, ids):
-        return self.look_up(ids)
 
     def project(self, sets, relations):
         by_relation = sets @ self.leads
@@ -78,9 +76,6 @@ class Symbolic(QueryModel):
 
     def negate(self, sets):
         return 1 - sets
-
-    def table(self, ids=None):
-        return self.entities if ids is None else self.look_up(ids)
 
     def distance(self, sets, table):
         return 1 - sets @ table.T
@@ -113,19 +108,19 @@ def models_of(graph):
 def main():
     graph, queries = KnowledgeGraph.open(sys.argv[1]), QuerySet.open(sys.argv[2])
     torch.set_num_threads(1)
-    uncertainty.VALIDATION_QUERIES, sampler.BATCH = FEW, WALKS
+    uncertainty.VALIDATION_QUERIES, sample.WALK_BATCH = FEW, WALKS
     with parallel.joined("Run it again."):
         for name, model in models_of(graph).items():
             steps = []
             evaluation = evaluate(
-                model,
+                EmbeddingRanker(model),
                 graph,
                 queries,
                 empty_queries=FEW,
                 progress=lambda *step, steps=steps: steps.append(step),
             )
             text = json.dumps([evaluation.to_json(), steps])
-            (Path(sys.argv[3]) / f"{name}-{parallel.process_number()}.json").write_text(text)
+            (Path(sys.argv[3]) / f"{name}-{parallel.process_index()}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ from betae.evaluation.results import (
     EmptyResult,
     Evaluation,
     GraphFacts,
-    KeptEvaluation,
-    Metrics,
     MissingResult,
     QueryFacts,
+    RankMetrics,
     StructureResult,
     save_evaluation,
 )
@@ -32,7 +31,7 @@ OWN = '?X . r("<p> & q", ?X) | !_(_, ?X)'  # a structure of a user's own
 
 
 def metrics(mrr):
-    return Metrics(mrr, mrr - 4, mrr + 4, mrr + 8, 10)
+    return RankMetrics(mrr, mrr - 4, mrr + 4, mrr + 8, 10)
 
 
 def result(mrr, num_edges=1, missing=None, strict_mrr=None, **more):
@@ -65,6 +64,8 @@ def evaluation(
     num_queries=1000,
     method="embedding",
     predictors=(),
+    run="",
+    name="",
 ):
     """An evaluation with these results, or MRRs, by structure."""
     results = {k: v if isinstance(v, StructureResult) else result(v) for k, v in structures.items()}
@@ -87,18 +88,20 @@ def evaluation(
         1.0,
         method,
         list(predictors),
+        run,
+        name,
     )
 
 
 def kept(*arguments, run="run", name="queries", **keywords):
     """An evaluation as it is read from its run."""
-    return KeptEvaluation(run, name, evaluation(*arguments, **keywords))
+    return evaluation(*arguments, run=run, name=name, **keywords)
 
 
 def save(folder, *arguments, name="queries", **keywords):
     """Put an evaluation into a run; return the run."""
     folder.mkdir(exist_ok=True)
-    save_evaluation(evaluation(*arguments, **keywords), folder, name)
+    save_evaluation(kept(*arguments, run=folder.name, name=name, **keywords), folder)
     return folder
 
 
@@ -120,10 +123,11 @@ def labels_of(table):
 
 
 def evaluate(model, graph, queries, empty_queries=0, **options):
-    """Evaluate without the test of queries without answers, which takes long."""
+    """Evaluate a model by embedding, by default without the slow test of empty queries."""
     from betae.evaluation.evaluate import evaluate  # imports torch, which few tests need
+    from betae.evaluation.ranks import EmbeddingRanker
 
-    return evaluate(model, graph, queries, empty_queries=empty_queries, **options)
+    return evaluate(EmbeddingRanker(model), graph, queries, empty_queries=empty_queries, **options)
 
 
 def only(queries, *names):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import astuple, replace
+from functools import partial
 from math import isnan
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 import torch
 
 from betae.errors import InvalidArgument
-from betae.evaluation.ranks import per_query
-from betae.evaluation.results import Metrics
+from betae.evaluation.ranks import EmbeddingRanker, per_query, rank_block
+from betae.evaluation.results import RankMetrics
 from betae.exact.answers import answers
-from betae.graph.ragged import Ragged
-from betae.models.execute import score_queries
+from betae.exact.kernels import MissingEdgeCounter
+from betae.graph.edges import Ragged
+from betae.models.execute import score_blocks, score_queries
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES, structure_of
 from betae.querysets.query_set import SET_EDGES, QuerySet
 from betae.querysets.sample import sample_queries
@@ -23,6 +25,7 @@ from tests.evaluation.eval_in_two_processes import (
     Symbolic,
     models_of,
     random_model,
+    split_graph,
 )
 from tests.evaluation.helpers import evaluate, only
 from tests.evaluation.test_ranks import slow_ranks
@@ -47,6 +50,7 @@ def num_others(graph, block):
 # ---- models whose figures are known -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_who_knows_all_answers_is_perfect(split, graph):
     names = [*EPFO, *NEGATION, "?X . _(_, ?X) & (_(_, ?X) | !_(_, ?X))"]
@@ -55,7 +59,7 @@ def test_who_knows_all_answers_is_perfect(split, graph):
     assert set(found.structures) == BOTH_UNIONS | {names[-1], f"{names[-1]}-DM"}
     for name, each in found.structures.items():
         count = len(queries.blocks[name.removesuffix("-DM")])
-        assert each.metrics == Metrics(100, 100, 100, 100, count)
+        assert each.metrics == RankMetrics(100, 100, 100, 100, count)
         assert each.interval == (100, 100)
         assert each.strict_mrr in (None, 100)
         assert {part.mrr for part in each.by_missing.values()} == {100}
@@ -120,8 +124,12 @@ def figures(evaluation):
 
 
 @pytest.mark.parametrize("at_once", [1, 500])
-def test_the_size_of_the_blocks_does_not_matter(at_once, result, forgetful, graph, queries):
-    found = evaluate(forgetful, graph, queries, empty_queries=FEW, scores_at_once=at_once)
+def test_the_size_of_the_blocks_does_not_matter(
+    at_once, result, forgetful, graph, queries, monkeypatch
+):
+    few = partial(score_blocks, scores_per_block=at_once)
+    monkeypatch.setattr("betae.evaluation.ranks.score_blocks", few)
+    found = evaluate(forgetful, graph, queries, empty_queries=FEW)
     assert figures(found) == figures(result)
 
 
@@ -147,6 +155,7 @@ def uneven(queries):
     return replace(queries, blocks=blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["symbolic", "betae"])
 def test_two_processes_find_what_one_does(name, by_two, graph, queries):
     model, uneven_queries = models_of(graph)[name], uneven(queries)
@@ -170,7 +179,6 @@ def test_progress_of_one(forgetful, graph, queries):
         graph,
         queries,
         empty_queries=1,
-        scores_at_once=500,
         progress=lambda *step: steps.append(step),
     )
     assert_progress(steps)
@@ -178,6 +186,7 @@ def test_progress_of_one(forgetful, graph, queries):
     assert last == [(number, 12) for number in range(12)]
 
 
+@pytest.mark.slow
 def test_progress_of_two(by_two):
     (_, steps), _ = by_two["symbolic"]  # the first one talks
     assert_progress(steps)
@@ -330,3 +339,144 @@ def test_structures_with_names(text, graph, forgetful):
     found = evaluate(forgetful, graph, queries).structures
     assert found == evaluate(forgetful, graph, replace(queries, blocks={text: opened})).structures
     assert 0 < found[text].frequency.mrr < 100
+
+
+# ---- figures made of figures ------------------------------------------------------------------
+
+
+def test_intervals_are_about_the_mean(result):
+    for each in [*result.structures.values(), *result.averages.values()]:
+        low, high = each.interval
+        assert low - 1e-9 <= each.metrics.mrr <= high + 1e-9
+        assert low < high
+
+
+def test_intervals_are_as_wide_as_the_queries_tell(forgetful, graph):
+    queries = sample_queries(graph, {"2i": 400}, "test")
+    block = queries.blocks["2i"]
+    widths = []
+    for count in (25, 100, 400):
+        some = block.take(np.arange(count))
+        found = evaluate(forgetful, graph, replace(queries, blocks={"2i": some})).structures["2i"]
+        values = per_query(100 / rank_block(EmbeddingRanker(forgetful), some), some.hard.offsets)
+        widths.append(found.interval[1] - found.interval[0])
+        assert widths[-1] == pytest.approx(2 * 1.96 * values.std() / np.sqrt(count), rel=0.15)
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_each_structure_is_resampled_by_itself(forgetful, graph, queries):
+    """One stream for all would draw the same rows for structures with as many queries."""
+    twice = dict.fromkeys(["1p", "?X . _(_, ?X)"], queries.blocks["1p"])
+    found = [evaluate(forgetful, graph, replace(queries, blocks=twice)) for _ in range(2)]
+    assert found[0].structures == found[1].structures
+    one, other = found[0].structures.values()
+    assert one.metrics == other.metrics
+    assert one.interval != other.interval
+
+
+def test_averages_are_means_over_structures(result):
+    for kind, names in (("EPFO", EPFO), ("negation", NEGATION)):
+        average = result.averages[kind]
+        assert average.structures == list(names)
+        each = [result.structures[name] for name in names]
+        for attribute in ("metrics", "frequency"):
+            *means, count = np.mean([astuple(getattr(one, attribute)) for one in each], axis=0)
+            assert astuple(getattr(average, attribute)) == pytest.approx(
+                (*means, count * len(names))
+            )
+
+
+def test_averages_are_over_the_structures_present(forgetful, graph, queries):
+    found = evaluate(forgetful, graph, only(queries, "2u", "1p"))
+    assert set(found.structures) == {"2u", "1p", "2u-DM"}
+    assert set(found.averages) == {"EPFO"}
+    assert found.averages["EPFO"].structures == ["1p", "2u"]
+    mean = np.mean([found.structures[name].metrics.mrr for name in ("1p", "2u")])
+    assert found.averages["EPFO"].metrics.mrr == pytest.approx(mean)
+
+
+def test_missing_edges_part_the_answers(result, forgetful, graph, queries):
+    for name, block in queries.blocks.items():
+        parts = result.structures[name].by_missing
+        ranks = rank_block(EmbeddingRanker(forgetful), block)
+        smaller, larger = (graph.adjacency(edges) for edges in SET_EDGES["test"])
+        counter = MissingEdgeCounter(smaller, larger, block.structure)
+        missing = counter.count(block.symbols, block.hard)
+        owners = np.repeat(np.arange(len(block)), block.hard.lengths)
+        assert sum(part.num_answers for part in parts.values()) == len(ranks)
+        assert sorted(parts) == sorted(set(missing.tolist()))
+        whole = 0.0
+        for number, part in parts.items():
+            of_queries = [1 / ranks[(owners == q) & (missing == number)] for q in range(len(block))]
+            assert part.num_answers == sum(map(len, of_queries))
+            means = [each.mean() for each in of_queries if len(each)]
+            assert part.mrr == pytest.approx(100 * np.mean(means))
+            whole += sum(
+                each.sum() / length
+                for each, length in zip(of_queries, block.hard.lengths, strict=True)
+            )
+        assert result.structures[name].metrics.mrr == pytest.approx(100 * whole / len(block))
+
+
+def test_one_answer_each_makes_the_parts_add_up(forgetful, graph, queries):
+    for name, block in queries.blocks.items():
+        single = block.take(np.flatnonzero(block.hard.lengths == 1))
+        if not len(single):
+            continue
+        some = replace(queries, blocks={name: single})
+        found = evaluate(forgetful, graph, some).structures[name]
+        total = sum(part.mrr * part.num_answers for part in found.by_missing.values())
+        assert found.metrics.mrr == pytest.approx(total / len(single))
+
+
+def test_the_mean_number_of_answers(result, queries):
+    for name, block in queries.blocks.items():
+        assert result.structures[name].answers == pytest.approx(block.hard.lengths.mean())
+
+
+def test_counts_need_validation_edges(result):
+    assert all(result.structures[name].count_error is not None for name in NEGATION)
+    graph = split_graph(num_valid=0)
+    some = sample_queries(graph, {"1p": 20, "2in": 20}, "test")
+    found = evaluate(Symbolic(graph, "all"), graph, some).structures
+    assert found["2in"].count_error is None
+    assert found["2in"].correlation is not None
+
+
+# ---- JSON -------------------------------------------------------------------------------------
+
+
+def diverged(graph):
+    model = random_model("betae", graph)
+    with torch.no_grad():
+        model.entities.fill_(float("nan"))
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda graph: random_model("betae", graph),
+        lambda graph: random_model("query2box", graph),
+        lambda graph: random_model("gqe", graph),
+        lambda graph: Indifferent(graph, "all"),
+        diverged,
+    ],
+    ids=["betae", "query2box", "gqe", "indifferent", "diverged"],
+)
+def test_it_is_strict_json(make, graph, queries):
+    found = evaluate(make(graph), graph, queries, empty_queries=FEW)
+    content = found.to_json()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["queries"]["count"] == len(queries)
+    assert content["graph"] == {
+        "fingerprint": graph.fingerprint,
+        "entities": graph.num_entities,
+        "relations": 3,
+    }
+
+
+def test_what_is_no_number_is_none(graph, queries):
+    content = evaluate(Indifferent(graph, "all"), graph, only(queries, "2i")).to_json()
+    assert content["structures"]["2i"]["correlation"] == {"spearman": None, "pearson": None}
+    assert set(content["structures"]["2i"]["by_missing"]) == {"1", "2"}

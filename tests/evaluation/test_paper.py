@@ -1,11 +1,13 @@
 """The paper's figures, against its text, and beside evaluations."""
 
 import re
+import tomllib
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
-from betae.evaluation.paper import describe_queries, paper
-from betae.evaluation.tables import COLUMNS, make_tables
+from betae.evaluation.tables import COLUMN_ORDER, PAPER, PUBLISHED, describe_queries, make_tables
 from betae.queries.structures import EPFO, NEGATION
 from tests.evaluation.helpers import (
     BETAE,
@@ -13,6 +15,7 @@ from tests.evaluation.helpers import (
     NELL,
     OWN,
     QUERY2BOX,
+    from_markdown,
     kept,
     labels_of,
     row_of,
@@ -26,7 +29,7 @@ from tests.evaluation.helpers import (
 def paper_row(table, dataset, model="BetaE", metric=None):
     (row,) = [
         row
-        for row in paper()["rows"]
+        for row in PAPER["rows"]
         if (row["table"], row["dataset"], row["model"]) == (table, dataset, model)
         and metric in (None, row["metric"])
     ]
@@ -48,7 +51,7 @@ def test_the_paper_by_hand():
 
 def test_averages_of_the_paper():
     """But that of the ROC-AUC, which is not the mean of its structures."""
-    with_average = [row for row in paper()["rows"] if "average" in row["values"]]
+    with_average = [row for row in PAPER["rows"] if "average" in row["values"]]
     assert len(with_average) == 3 * 9 + 6 + 1
     for row in with_average:
         values = [row["values"][name] for name in (*EPFO, *NEGATION) if name in row["values"]]
@@ -59,9 +62,9 @@ def test_averages_of_the_paper():
 
 
 def test_every_figure_of_the_paper_has_a_place():
-    for row in paper()["rows"]:
-        assert row["dataset"] in paper()["datasets"]
-        assert row["values"].keys() - {"average"} <= set(COLUMNS)
+    for row in PAPER["rows"]:
+        assert row["dataset"] in PAPER["datasets"]
+        assert row["values"].keys() - {"average"} <= set(COLUMN_ORDER)
         assert row["metric"] == {
             "conjmrr": "mrr",
             "conjhone": "hits_at_1",
@@ -122,14 +125,14 @@ def test_the_paper_word_for_word(shared_data):
         "average": float(average),
     }
     found = {}
-    for row in paper()["rows"]:
+    for row in PAPER["rows"]:
         metric = row["metric"] if row["table"] == "negation" else None
         found[row["table"], row["dataset"], row["model"], metric] = row["values"]
-    assert len(expected) == len(found) == len(paper()["rows"]) == 46
+    assert len(expected) == len(found) == len(PAPER["rows"]) == 46
     assert found == expected
     for dataset, entities, relations, *_ in tables["meta_kg"][1:]:
         sizes = [int(size.replace(",", "")) for size in (entities, relations)]
-        assert paper()["datasets"][dataset] == sizes
+        assert PAPER["datasets"][dataset] == sizes
 
 
 # ---- beside evaluations -----------------------------------------------------------------------
@@ -155,8 +158,8 @@ def test_the_papers_rows_are_those_of_the_graph_and_the_queries(counts, origin, 
     rows = [(label, cells[0]) for label, cells in table.rows if label.startswith("paper's")]
     models = ["paper's BetaE", "paper's Query2Box", "paper's GQE"][: len(of_1p)]
     assert rows == list(zip(models, of_1p, strict=True))
-    assert words in describe_queries(ours.evaluation)
-    assert ("FB15k-237" in describe_queries(ours.evaluation)) == (origin == {"source": "sampled"})
+    assert words in describe_queries(ours)
+    assert ("FB15k-237" in describe_queries(ours)) == (origin == {"source": "sampled"})
 
 
 def test_the_papers_figures_by_metric():
@@ -209,3 +212,129 @@ def test_a_run_with_the_paper_in_its_name(name):
     found, expected = make_tables([ours]), make_tables([usual])
     assert [table.title for table in found] == [table.title for table in expected]
     assert [table.columns for table in found] == [table.columns for table in expected]
+
+
+# ---- other systems' figures ---------------------------------------------------------------------
+
+
+ALL = dict.fromkeys((*EPFO, *NEGATION), 20.0)
+SYSTEMS = ["published ConE", "published GNN-QE", "published QTO"]
+
+# ---- the file ---------------------------------------------------------------------------------
+
+
+def test_every_row_has_a_place_and_a_source():
+    names = {*EPFO, *NEGATION, "EPFO", "negation"}
+    seen = set()
+    for row in PUBLISHED["rows"]:
+        assert row.keys() == {"system", "dataset", "checked", "source", "values"}
+        assert row["system"] in PUBLISHED["systems"]
+        assert row["dataset"] in PAPER["datasets"]
+        assert row["values"].keys() <= names
+        assert ("from memory" in row["source"]) != row["checked"]
+        assert ("https://" in row["source"]) == row["checked"]
+        cells = {(row["system"], row["dataset"], name) for name in row["values"]}
+        assert not cells & seen  # each figure stands in one row
+        seen |= cells
+
+
+def test_published_averages_are_means():
+    whole = [row for row in PUBLISHED["rows"] if row["values"].keys() >= {*EPFO, "EPFO"}]
+    assert len(whole) == 5
+    for row in whole:
+        values = [row["values"][name] for name in EPFO]
+        assert row["values"]["EPFO"] == pytest.approx(sum(values) / len(values), abs=0.051), row
+
+
+def test_the_file_is_in_the_package():
+    """The wheel takes the whole package; both files lie in it, and neither is left out."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["betae"]}
+    files = {path.name for path in resources.files("betae.evaluation").iterdir()}
+    assert {"paper.json", "published.json"} <= files
+
+
+# ---- beside evaluations -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "origin", "of_1p"),
+    [
+        (FB237, BETAE, [None, 42.8, 49.0]),
+        (FB237, {"source": "sampled"}, [None, 42.8, 49.0]),
+        (NELL, BETAE, [None, 53.3, 60.7]),
+        (NELL, QUERY2BOX, []),
+        ((30, 3), BETAE, []),
+    ],
+    ids=str,
+)
+def test_the_rows_are_those_of_the_graph_and_the_queries(counts, origin, of_1p):
+    table = table_of([kept(ALL, counts=counts, origin=origin)], "MRR, %")
+    rows = {label: cells[0] for label, cells in table.rows if label.startswith("published")}
+    assert rows == dict(zip(SYSTEMS, of_1p, strict=False))
+    assert any(note.startswith("Published: ") for note in table.notes) == bool(of_1p)
+
+
+def test_figures_from_memory_are_marked():
+    table = table_of([kept(ALL, counts=FB237)], "MRR, %")
+    qto = row_of(table, "published QTO")
+    assert (qto["2p"], qto["EPFO"], qto["negation"], qto["2in"]) == (21.4, 33.5, "15.5†", None)
+    cone = row_of(table, "published ConE")
+    assert (cone["EPFO"], cone["negation"], cone["1p"]) == ("23.4†", "5.9†", None)
+    assert table.notes[-1] == "† From memory of the paper, not checked."
+
+
+def test_no_mark_no_footnote():
+    """FB15k has no figure from memory, and no figure of ConE."""
+    table = table_of([kept(ALL, counts=(14951, 1345))], "MRR, %")
+    assert [name for name in SYSTEMS if name in labels_of(table)] == SYSTEMS[1:]
+    assert not any("†" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("origin", "split", "is_same"),
+    [
+        (BETAE, "test", True),
+        (BETAE, "valid", False),
+        ({"source": "sampled", "rules": "release"}, "test", False),
+    ],
+    ids=str,
+)
+def test_a_note_says_if_they_are_for_other_queries(origin, split, is_same):
+    (note,) = [
+        note
+        for note in table_of([kept(ALL, counts=NELL, origin=origin, split=split)], "MRR, %").notes
+        if note.startswith("Published: ")
+    ]
+    assert note == (
+        "Published: ConE (Zhang et al. 2021), GNN-QE (Zhu et al. 2022), QTO (Bai et al. 2023), "
+        "on the official test queries of the BetaE release"
+        + ("." if is_same else ", not on these.")
+    )
+
+
+def test_only_mrr_was_published():
+    for table in make_tables([kept(ALL, counts=NELL)])[1:]:
+        assert not set(SYSTEMS) & set(labels_of(table))
+        assert not any(note.startswith("Published: ") for note in table.notes)
+
+
+def test_systems_without_a_figure_for_the_columns_are_left_out():
+    """Nothing was published for a user's own structure."""
+    table = table_of([kept({OWN: 20.0}, counts=NELL)], "MRR, %")
+    assert not set(SYSTEMS) & set(labels_of(table))
+    assert table.notes == []
+
+
+def test_published_figures_bring_no_column():
+    table = table_of([kept({"1p": 40.0}, counts=NELL)], "MRR, %")
+    assert table.columns == ["1p", "EPFO"]
+
+
+def test_the_rows_stand_in_the_pages():
+    from betae.evaluation.report import to_markdown
+
+    page = from_markdown(to_markdown(table_of([kept(ALL, counts=FB237)], "MRR, %")))
+    rows = {row[0]: row[1:] for row in page.tables[0]}
+    assert rows["published QTO"][0] == "49.0"
+    assert rows["published QTO"][-1] == "15.5†"

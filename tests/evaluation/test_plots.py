@@ -81,6 +81,7 @@ def test_names_are_not_formulas():
     assert draw_plots([ours]).keys() == {"mrr", "entropy", "roc"}
 
 
+@pytest.mark.slow
 def test_the_programs_matplotlib_is_left_alone():
     """A notebook has a backend of its own."""
     code = """

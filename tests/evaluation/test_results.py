@@ -17,12 +17,12 @@ from betae.evaluation.results import (
     EmptyResult,
     Evaluation,
     GraphFacts,
-    KeptEvaluation,
-    Metrics,
     MissingResult,
     QueryFacts,
+    RankMetrics,
     StructureResult,
     read_evaluations,
+    save_evaluation,
 )
 from tests.evaluation.helpers import evaluation, kept, save, uncertain
 from tests.queries.strategies import examples
@@ -36,7 +36,7 @@ names = st.text(max_size=5)
 whole = st.integers(0, 10**9)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 figure = finite | st.just(NAN)
-metrics = st.builds(Metrics, figure, figure, figure, figure, whole)
+metrics = st.builds(RankMetrics, figure, figure, figure, figure, whole)
 interval = st.tuples(figure, figure)
 structure_results = st.builds(
     StructureResult,
@@ -69,33 +69,40 @@ evaluations = st.builds(
     figure,
     st.sampled_from(["embedding", "completed"]),
     st.lists(names),
+    names,
+    st.just("queries"),
 )
 
 
 @examples(100)
-@given(evaluations, names, names)
-def test_a_round_trip_through_json(made, run, name):
+@given(evaluations)
+def test_a_round_trip_through_json(tmp_path_factory, made):
     """Compared as text, since NaN is not equal to itself."""
-    text = json.dumps(KeptEvaluation(run, name, made).to_json(), allow_nan=False)
-    read = KeptEvaluation.from_json(json.loads(text))
-    assert repr(read) == repr(KeptEvaluation(run, name, made))
+    run = tmp_path_factory.mktemp("run")
+    save_evaluation(made, run)
+    assert repr(read_evaluations(run)) == repr([made])
 
 
 @pytest.mark.parametrize("figure", [NAN, math.inf, -math.inf])
-def test_what_is_no_number_is_null(figure):
+def test_what_is_no_number_is_null(tmp_path, figure):
     """An evaluation of hours must not be lost to one infinite uncertainty."""
-    made = evaluation({"1p": uncertain(40.0, spearman=figure)})
-    content = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    run = save(tmp_path / "run", {"1p": uncertain(40.0, spearman=figure)})
+    content = json.loads((run / "evaluations" / "queries.json").read_text())
     assert content["structures"]["1p"]["correlation"] == {"spearman": None, "pearson": 0.25}
-    read = Evaluation.from_json(content).structures["1p"].correlation
+    read = read_evaluations(run)[0].structures["1p"].correlation
     assert math.isnan(read.spearman)
     assert read.pearson == 0.25
 
 
-def test_keys_of_a_later_version_do_no_harm():
-    content = kept({"1p": 40.0}).to_json()
+def test_keys_of_another_version_do_no_harm(tmp_path):
+    """Later ones are ignored; before there were methods, all were of the embedding."""
+    run = save(tmp_path / "run", {"1p": 40.0})
+    path = run / "evaluations" / "queries.json"
+    content = json.loads(path.read_text()) | {"later": 1}
     content["structures"]["1p"]["median_rank"] = 3
-    assert KeptEvaluation.from_json({**content, "later": 1}) == kept({"1p": 40.0})
+    del content["method"], content["predictors"]
+    path.write_text(json.dumps(content))
+    assert read_evaluations(run) == [kept({"1p": 40.0})]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
@@ -104,12 +111,6 @@ def test_committed_results_are_read(run):
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     added = {"method": "embedding", "predictors": []}  # since the first were kept
     assert [each.to_json() for each in read_evaluations(run)] == [added | old for old in contents]
-
-
-def test_an_evaluation_kept_before_there_were_methods_is_of_the_embedding():
-    content = kept({"1p": 40.0}).to_json()
-    del content["method"], content["predictors"]
-    assert KeptEvaluation.from_json(content) == kept({"1p": 40.0})
 
 
 def test_the_method_is_written():
@@ -131,7 +132,7 @@ def test_a_name_again_replaces_its_evaluation(tmp_path):
     run = save(tmp_path / "run", {"1p": 40.0})
     save(run, {"1p": 50.0})
     (read,) = read_evaluations(run)
-    assert read.evaluation.structures["1p"].metrics.mrr == 50.0
+    assert read.structures["1p"].metrics.mrr == 50.0
     assert (read.run, read.name) == ("run", "queries")
 
 
@@ -169,42 +170,25 @@ IN_1P = ("structures", "1p")
 DAMAGE = {
     "cut": (lambda text: text[:-20], ""),
     "nothing": (lambda _: "", ""),
-    "no figures": (lambda _: "{}", "the file has no 'model'"),
-    "a list": (lambda _: "[1]", "the file is [1], not an object"),
-    "no name": (change("name", to=None), "name is null; a string was expected"),
-    "no metrics": (change(*IN_1P, "metrics", to=None), "structures.1p has no 'metrics'"),
+    "deep": (lambda _: "[" * 100_000, ""),
+    "no figures": (lambda _: '{"run": "r", "name": "q"}', "missing required field `model`"),
+    "a list": (lambda _: "[1]", "Expected `object`, got `array`"),
+    "no graph": (change("graph", to=None), "Object missing required field `graph`"),
+    "no metrics": (change(*IN_1P, "metrics", to=None), "`metrics` - at `$.structures[...]`"),
     "a text": (
         change(*IN_1P, "metrics", "mrr", to="high"),
-        'structures.1p.metrics.mrr is "high"; a number was expected',
+        "Expected a number or null - at `$.structures[...].metrics.mrr`",
     ),
     "a fraction": (
         change(*IN_1P, "num_edges", to=1.5),
-        "structures.1p.num_edges is 1.5; a whole number was expected",
+        "Expected `int`, got `float` - at `$.structures[...].num_edges`",
     ),
-    "true": (
-        change("queries", "count", to=True),
-        "queries.count is true; a whole number was expected",
-    ),
-    "half an interval": (
-        change(*IN_1P, "interval", to=[1.0]),
-        "structures.1p.interval is [1.0]; a list was expected",
-    ),
-    "a key": (
-        change(*IN_1P, "by_missing", "one", to={}),
-        "structures.1p.by_missing has the key 'one'; a whole number was expected",
-    ),
-    "a method": (
-        change("method", to="oracle"),
-        'method is "oracle"; "embedding" or "completed" was expected',
-    ),
-    "a predictor": (
-        change("predictors", to=[1]),
-        "predictors is 1; a string was expected",
-    ),
-    "a list of structures": (
-        change("structures", to=list(range(100))),
-        "structures is [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …; an object was expected",
-    ),
+    "true": (change("queries", "count", to=True), "Expected `int`, got `bool`"),
+    "true for a figure": (change("seconds", to=True), "Expected a number or null - at `$.seconds`"),
+    "half an interval": (change(*IN_1P, "interval", to=[1.0]), "Expected `array` of length 2"),
+    "a key": (change(*IN_1P, "by_missing", "one", to={}), "Expected `int`, got `str` - at `key`"),
+    "a method": (change("method", to="oracle"), "Invalid enum value 'oracle' - at `$.method`"),
+    "a predictor": (change("predictors", to=[1]), "Expected `str`, got `int`"),
 }
 
 
@@ -213,5 +197,16 @@ def test_damage_is_named(tmp_path, damage, words):
     run = save(tmp_path / "run", {"1p": 40.0})
     path = run / "evaluations" / "queries.json"
     path.write_text(damage(path.read_text()))
-    with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {words}")):
+    with pytest.raises(
+        StoreError, match=f"{re.escape(str(path))} is damaged: .*{re.escape(words)}"
+    ):
         read_evaluations(run)
+
+
+def test_it_prints_its_figures(result):
+    lines = repr(result).splitlines()
+    assert lines[0].split() == [f"{result.model},", "embedding", "MRR", "H@1", "H@3", "H@10"]
+    assert [line.split()[0] for line in lines[1:]] == list(result.results)
+    name, first = next(iter(result.results.items()))
+    assert lines[1].split()[:2] == [name, f"{first.metrics.mrr:.1f}%"]
+    assert f"<td>{name}</td>" in result._repr_html_()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from betae.cli.show import draw_summary
-from betae.evaluation.tables import COLUMNS
+from betae.evaluation.tables import COLUMN_ORDER
 from betae.queries.structures import EPFO, NEGATION
 from tests.evaluation.helpers import NELL, OWN, evaluation, uncertain
 
@@ -34,7 +34,7 @@ def test_the_summary_fits_a_terminal():
     title, heads, rows = taken_apart(lines)
     assert title.startswith("1,000 test queries: ")
     assert heads == "MRR H@1 H@10 95 % frequency paper Spearman ROC-AUC"
-    assert list(rows) == list(COLUMNS)
+    assert list(rows) == list(COLUMN_ORDER)
     assert rows["1p"] == ["20.0", "16.0", "28.0", "18.0–22.0", "5.0", "53.0", "0.50", "0.75"]
     assert rows["2u-DM"] == ["20.0", "16.0", "28.0", "18.0–22.0", "5.0", "11.0"]
     assert rows["negation"] == ["20.0", "16.0", "28.0", "19.0–21.0", "5.0", "5.9"]

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import betae
-from betae.datasets.release import read_release
-from betae.datasets.release_queries import read_release_queries
+from betae.datasets.release import read_release, read_release_queries
 from betae.errors import BetaeError, InvalidArgument, UnknownEntity, UnknownRelation
 from betae.exact.answers import (
     answers,
@@ -23,14 +22,13 @@ from betae.exact.answers import (
     count_answers,
     refuted,
 )
-from betae.exact.derivations import missing_edges
 from betae.graph.edges import EDGES
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.ragged import Ragged
 from betae.graph.triples import Triples
-from betae.queries.ast import Entity, Not, Project
+from betae.queries.ast import PLACEHOLDER, Entity, Not, Project
 from betae.queries.structures import STRUCTURES, fill, from_tuple, name_of, num_symbols
 from betae.querysets.query_set import SET_EDGES
+from betae.querysets.sample import sample_queries
 from tests.queries.oracle import slow_answers, slow_refuted
 from tests.queries.strategies import edge_choices, examples, graphs, trees
 
@@ -44,7 +42,7 @@ def lists(rows):
     return [row.tolist() for row in rows]
 
 
-def one_by_one(graph, queries, edges="train"):
+def one_by_one(graph, queries, edges="all"):
     return [answers(graph, query, edges).tolist() for query in queries]
 
 
@@ -65,7 +63,7 @@ def larger_graph(seed):
 # ---- batches equal single queries ---------------------------------------------------------------
 
 
-@examples(120)
+@examples(70)
 @given(st.data())
 def test_a_batch_equals_single_answers_and_sets(data):
     graph, edges = data.draw(graphs()), data.draw(edge_choices)
@@ -75,7 +73,7 @@ def test_a_batch_equals_single_answers_and_sets(data):
     assert found == [sorted(slow_answers(graph, query, edges)) for query in queries]
 
 
-@examples(50)
+@examples(30)
 @given(st.integers(0, 2**32), st.data())
 def test_large_sets(seed, data):
     graph, edges = larger_graph(seed), data.draw(edge_choices)
@@ -87,11 +85,11 @@ def test_large_sets(seed, data):
     assert found == [sorted(slow_answers(graph, query, edges)) for query in queries]
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", ["3p", "inp", "pni", "up-DM"])
 def test_many_rows_on_many_threads(name, world, monkeypatch):
     """Several chunks of every structure, on each choice of edges."""
     monkeypatch.setattr("betae.exact.answers.CHUNK", 40)
-    queries = [query for query, _, _ in betae.sample_queries(world, {name: 150}, workers=2)]
+    queries = [query for query, _, _ in sample_queries(world, {name: 150})]
     for edges in EDGES:
         found = lists(answers_batch(world, queries, edges))
         assert found == one_by_one(world, queries, edges)
@@ -219,8 +217,8 @@ def test_a_graph_without_edges():
         (Entity("ann")["parents"], UnknownRelation),
         (Entity(12), UnknownEntity),
         (Entity(0)[8], UnknownRelation),
-        (Entity("_")["parent"], BetaeError),
-        (Entity("ann")["_"], BetaeError),
+        (Entity(PLACEHOLDER)["parent"], BetaeError),
+        (Entity("ann")[PLACEHOLDER], BetaeError),
     ],
     ids=str,
 )
@@ -250,21 +248,14 @@ def test_questions_as_text(toy_graph):
     assert expected
     assert [answers(toy_graph, text).tolist() for text in TEXTS] == [expected] * 2
     assert lists(answers_batch(toy_graph, [*TEXTS, Entity("ann")["parent"]])) == [expected] * 3
-    assert refuted(toy_graph, "?X . !parent(ann, ?X)").tolist() == expected
-
-
-def test_text_is_never_read_from_disk(toy_graph, write):
-    file = str(write("query", TEXTS[0]))
-    for ask in (lambda: answers(toy_graph, file), lambda: answers_batch(toy_graph, [file])):
-        with pytest.raises(InvalidArgument, match="not a query"):
-            ask()
+    assert refuted(toy_graph, ["?X . !parent(ann, ?X)"])[0].tolist() == expected
 
 
 def test_a_batch_is_a_list(toy_graph):
     for query in (TEXTS[0], Entity("ann")):
         with pytest.raises(InvalidArgument, match="a list of queries"):
             answers_batch(toy_graph, query)
-    with pytest.raises(InvalidArgument, match="None is no query"):
+    with pytest.raises(InvalidArgument, match="None is not a question"):
         answers_batch(toy_graph, [None])
 
 
@@ -273,7 +264,7 @@ def test_edges_that_do_not_exist(edges, toy_graph):
     for ask in (
         lambda: answers(toy_graph, Entity("ann"), edges),
         lambda: answers_batch(toy_graph, [], edges),
-        lambda: refuted(toy_graph, Entity("ann"), edges),
+        lambda: refuted(toy_graph, [Entity("ann")], edges)[0],
     ):
         with pytest.raises(InvalidArgument, match=r"train, train\+valid, all"):
             ask()
@@ -284,7 +275,7 @@ def test_edges_that_do_not_exist(edges, toy_graph):
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_counts_are_the_lengths_of_the_answers(name, world):
-    symbols = betae.sample_queries(world, {name: 300}).blocks[name].symbols
+    symbols = sample_queries(world, {name: 100}).blocks[name].symbols
     adjacency = world.adjacency("all")
     counts = count_answers(adjacency, STRUCTURES[name], symbols)
     expected = answers_of_structure(adjacency, STRUCTURES[name], symbols).lengths
@@ -299,7 +290,7 @@ BAD_SYMBOLS = {
     "entity far beyond": (STRUCTURES["1p"], [2**31 - 1, 0], "the entity 2147483647"),
     "negative entity": (STRUCTURES["2p"], [-1, 0, 0], "the entity -1; ids are 0 to 11"),
     "negative relation": (STRUCTURES["2p"], [0, 0, -3], "Row 1 of the symbols has the relation -3"),
-    "fixed entity": (Entity(12)["_"], [0], "The structure has the entity 12"),
+    "fixed entity": (Entity(12)[PLACEHOLDER], [0], "The structure has the entity 12"),
     "too few": (STRUCTURES["2i"], [0, 0], "takes (n, 4)"),
     "too many": (STRUCTURES["1p"], [0, 0, 0], "takes (n, 2)"),
 }
@@ -309,11 +300,10 @@ BAD_SYMBOLS = {
 def test_ids_are_checked_before_compiled_loops_use_them(name, toy_graph):
     structure, row, message = BAD_SYMBOLS[name]
     symbols = np.array([[0] * len(row), row], dtype=np.int32)
-    adjacency, none = toy_graph.adjacency("all"), Ragged.from_rows([[], []])
+    adjacency = toy_graph.adjacency("all")
     for use in (
         lambda: answers_of_structure(adjacency, structure, symbols),
         lambda: count_answers(adjacency, structure, symbols),
-        lambda: missing_edges(adjacency, adjacency, structure, symbols, none),
     ):
         with pytest.raises(InvalidArgument, match=re.escape(message)):
             use()
@@ -322,13 +312,6 @@ def test_ids_are_checked_before_compiled_loops_use_them(name, toy_graph):
 def test_a_relation_beyond_those_with_edges_has_no_answers(toy_graph):
     symbols = np.array([[0, 8], [0, 1000]], dtype=np.int32)
     assert count_answers(toy_graph.adjacency(), STRUCTURES["1p"], symbols).tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(("rows", "message"), [([[12]], "answer 12"), ([[0], [1]], "2 rows")])
-def test_answers_are_checked_too(rows, message, toy_graph):
-    adjacency, symbols = toy_graph.adjacency(), np.array([[0, 0]], dtype=np.int32)
-    with pytest.raises(InvalidArgument, match=message):
-        missing_edges(adjacency, adjacency, STRUCTURES["1p"], symbols, Ragged.from_rows(rows))
 
 
 # ---- the answers that came with the papers ------------------------------------------------------
@@ -361,6 +344,7 @@ def cut_release(source, target, seed=0):
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edges", "queries", "names"),
     [
@@ -420,30 +404,23 @@ def test_official_easy_answers_may_be_wrong_on_the_larger_graph():
 # ---- what no missing edge can make an answer ---------------------------------------------------
 
 
-@examples(300)
+@examples(100)
 @given(st.data())
 def test_what_is_refuted_is_no_answer_on_any_larger_graph(data):
     graph = data.draw(graphs())
     query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
-    ruled_out = set(refuted(graph, query, "train").tolist())
     for edges in EDGES:
-        assert not ruled_out & slow_answers(graph, query, edges)
-
-
-@examples(150)
-@given(st.data())
-def test_refuted_against_sets(data):
-    graph, edges = data.draw(graphs()), data.draw(edge_choices)
-    query = data.draw(trees(graph.num_entities, graph.num_relations, depth=4))
-    assert refuted(graph, query, edges).tolist() == sorted(slow_refuted(graph, query, edges))
+        found = refuted(graph, [query], edges)[0].tolist()
+        assert found == sorted(slow_refuted(graph, query, edges))
+        assert not slow_answers(graph, query, "all").intersection(found)
 
 
 def test_a_negated_fact_refutes_and_a_missing_edge_does_not(world):
     france, hosts = Entity("France"), Entity("FIFA World Cup")["hosted"]
     europeans = Entity("Europe")["~located_in"]
-    assert set(refuted(world, europeans & ~hosts)) == set(answers(world, hosts))
-    assert len(refuted(world, europeans)) == 0
-    assert len(refuted(world, (europeans & ~hosts)["capital"])) == 0  # of another country, maybe
-    assert len(refuted(world, france & ~hosts)) == world.num_entities
-    assert len(refuted(world, ~~hosts)) == 0
-    assert set(refuted(world, ~hosts | ~europeans)) == set(answers(world, hosts & europeans))
+    assert set(refuted(world, [europeans & ~hosts])[0]) == set(answers(world, hosts))
+    assert len(refuted(world, [europeans])[0]) == 0
+    assert len(refuted(world, [(europeans & ~hosts)["capital"]])[0]) == 0
+    assert len(refuted(world, [france & ~hosts])[0]) == world.num_entities
+    assert len(refuted(world, [~~hosts])[0]) == 0
+    assert set(refuted(world, [~hosts | ~europeans])[0]) == set(answers(world, hosts & europeans))

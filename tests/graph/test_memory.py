@@ -8,7 +8,9 @@ import polars as pl
 import pytest
 import rdflib
 
-from betae import InvalidArgument, KnowledgeGraph, TripleError, read_triples
+from betae import KnowledgeGraph
+from betae.errors import InvalidArgument, TripleError
+from betae.graph.triples import read_triples
 
 ROWS = [("ann", "knows", "bob"), ("bob", "knows", "cat"), ("cat", "likes", "ann")]
 IRIS = [tuple(f"http://x.org/{name}" for name in row) for row in ROWS]
@@ -61,12 +63,6 @@ def test_numbers_become_names():
     ):
         graph = KnowledgeGraph.from_triples(rows)
         assert list(graph.entities) == ["1", "2"]
-
-
-def test_a_row_of_column_names_is_a_row():
-    assert rows_of(KnowledgeGraph.from_triples([("tail", "relation", "head")])) == [
-        ("tail", "relation", "head")
-    ]
 
 
 def test_tables_in_memory_are_split_like_files():

@@ -14,17 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from betae import InvalidArgument, KnowledgeGraph, StoreError, TripleError, ingest, read_triples
-from betae.graph.engine import parse_memory
+from betae import KnowledgeGraph, ingest
+from betae.errors import InvalidArgument, StoreError, TripleError
+from betae.graph.outofcore import parse_memory
+from betae.graph.triples import read_triples
 from tests.graph.odd_names import odd_names
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Pieces so small that there are several, and pairs and heads go on from one to the next."""
-    monkeypatch.setattr("betae.graph.outofcore.KEYS_AT_ONCE", 7)
-    monkeypatch.setattr("betae.graph.outofcore.NAMES_AT_ONCE", 3)
-    monkeypatch.setattr("betae.graph.staging.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("betae.graph.outofcore.KEYS_PER_BATCH", 7)
+    monkeypatch.setattr("betae.graph.outofcore.NAMES_PER_BATCH", 3)
+    monkeypatch.setattr("betae.graph.delimited.ROWS_PER_BATCH", 5)
+    monkeypatch.setattr("betae.graph.triples.ROWS_PER_BATCH", 5)
 
 
 @pytest.fixture(autouse=True)
@@ -287,7 +292,7 @@ def test_bad_files_are_named_with_the_line(tmp_path):
         "empty.tsv": ("", "empty.tsv: the file is empty"),
         "header.tsv": ("head\trelation\ttail\n", "header.tsv: the file is empty"),
         "name.csv": ("a,r,b\n" * 9 + "\na,,b\n", "name.csv, line 11: the relation is empty"),
-        "facts.nt": ("<x:a> <x:r> <x:b> .", "facts.nt: in bounded memory triples come from"),
+        "facts.nt": ("<x:a> <x:r> <x:b> .", "facts.nt: in bounded memory, triples are read from"),
         "facts.parquet": ("no", "facts.parquet: not a valid Parquet file"),
     }
     for name, (text, words) in texts.items():
@@ -335,7 +340,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     [
         ("-", {}, "write it to a file first"),
         ("", {}, "is empty"),
-        ([("a", "r", "b")], {}, "come from files, not from a list"),
+        ([("a", "r", "b")], {}, "read from files, not from a list"),
         ("x.tsv", {"memory": "much"}, "write it as 4GB"),
         ("x.tsv", {"memory": "100MB"}, "it must be at least 512MB"),
         ("x.tsv", {"valid": 1.5}, "fractions"),
@@ -363,10 +368,10 @@ def facts(tmp_path):
 
 
 def test_too_little_memory_is_told(tmp_path, facts, monkeypatch):
-    monkeypatch.setattr("betae.graph.engine.SHARE", 0.02)
-    monkeypatch.setattr("betae.graph.engine.MEMORY_OF_A_THREAD", 1)
+    monkeypatch.setattr("betae.graph.outofcore.SHARE", 0.02)
+    monkeypatch.setattr("betae.graph.outofcore.MEMORY_OF_A_THREAD", 1)
     words = refused(tmp_path, facts, InvalidArgument, memory="512MB")
-    assert "512MB of memory is too little for these triples. Allow more" in words
+    assert "512MB of memory is too little for these triples. Raise --memory" in words
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
@@ -377,7 +382,7 @@ def test_too_little_memory_outside_the_engine_is_told_too(tmp_path, write):
 
     facts = write("facts.tsv", "a\tr\tb\n")
     assert "1GB of memory is too" in refused(
-        tmp_path, facts, InvalidArgument, memory="1GB", say=fail
+        tmp_path, facts, InvalidArgument, memory="1GB", notify=fail
     )
     assert [path.name for path in tmp_path.iterdir()] == ["facts.tsv"]
 
@@ -402,7 +407,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(tmp_path):
     (tmp_path / "given").mkdir()
     facts = write_facts(tmp_path / "given" / "facts.tsv.gz", [(f"{i}", "r", "x") for i in range(9)])
     phases = []
-    ingest(facts, out=tmp_path / "given" / "graph", valid=0.1, say=phases.append)
+    ingest(facts, out=tmp_path / "given" / "graph", valid=0.1, notify=phases.append)
     assert len(phases) > 8
     for phase in phases:
 
@@ -411,13 +416,14 @@ def test_ctrl_c_in_any_phase_leaves_nothing(tmp_path):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            ingest(facts, out=tmp_path / "graph", valid=0.1, say=stop)
+            ingest(facts, out=tmp_path / "graph", valid=0.1, notify=stop)
         assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
 FULL_DISK = """
 import resource, signal, sys
-from betae import StoreError, ingest
+from betae import ingest
+from betae.errors import StoreError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

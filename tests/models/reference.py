@@ -3,20 +3,21 @@
 import torch
 from hypothesis import strategies as st
 
-from betae.errors import UnsupportedQuery
 from betae.models import (
     GQE,
     BetaConfig,
     BetaE,
-    BoxConfig,
     ComplEx,
     ComplexConfig,
+    GQEConfig,
     Query2Box,
-    VectorConfig,
+    Query2BoxConfig,
 )
+from betae.models.store import write_model
 from betae.queries.ast import And, Entity, Not, Project, Query, nodes, rebuild
-from betae.queries.rewrite import dnf_branches, to_de_morgan
+from betae.queries.rewrite import dnf_branches, num_branches, to_de_morgan
 from betae.queries.structures import STRUCTURES, fill, num_symbols, structure_of
+from betae.storage import writing_folder
 from tests.queries.strategies import trees
 
 NUM_ENTITIES, NUM_RELATIONS = 12, 4
@@ -27,8 +28,8 @@ MODELS = {
         BetaE,
         BetaConfig(dim=4, hidden=16, layers=1, projection="concatenated", bound="clamp"),
     ),
-    "query2box": (Query2Box, BoxConfig(dim=5, inside=0.3)),
-    "gqe": (GQE, VectorConfig(dim=6)),
+    "query2box": (Query2Box, Query2BoxConfig(dim=5, inside=0.3)),
+    "gqe": (GQE, GQEConfig(dim=6)),
     "complex": (ComplEx, ComplexConfig(dim=4)),
 }
 SET_MODELS = [name for name in MODELS if name != "complex"]  # they embed more than single steps
@@ -65,14 +66,8 @@ def without_complements(query):
     return rebuild(query, lambda node: node.operand if isinstance(node, Not) else node)
 
 
-def is_small(query, num_nodes=40, num_branches=24):
-    try:
-        return (
-            sum(1 for _ in nodes(query)) <= num_nodes
-            and len(dnf_branches(query, num_branches)) <= num_branches
-        )
-    except UnsupportedQuery:
-        return False
+def is_small(query):
+    return sum(1 for _ in nodes(query)) <= 40 and num_branches(query) <= 24
 
 
 @st.composite
@@ -206,3 +201,9 @@ class Spy(BetaE):
     def distance(self, sets, table):
         self.calls["distance"].append((len(sets), len(table)))
         return super().distance(sets, table)
+
+
+def save_model(model, folder, graph_fingerprint="", overwrite=False):
+    """Write a model to a folder, as a run does."""
+    with writing_folder(folder, overwrite) as partial:
+        write_model(model, partial, graph_fingerprint)

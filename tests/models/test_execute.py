@@ -1,4 +1,4 @@
-"""The executor against a slow recursion, query by query, and what it promises beside."""
+"""The executor against a slow recursion, query by query; the order of a mixed batch."""
 
 import subprocess
 import sys
@@ -15,14 +15,15 @@ from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.models.execute import (
     Embedded,
     Group,
-    embed_nodes,
     embed_queries,
     group_queries,
+    plans,
+    schedule,
     score_blocks,
     score_queries,
 )
-from betae.queries.ast import And, Entity, Not, Or, Project, nodes
-from betae.queries.structures import STRUCTURES
+from betae.queries.ast import PLACEHOLDER, And, Entity, Or, Project, nodes
+from betae.queries.structures import ANY, STRUCTURES, TRAINING
 from tests.models.reference import (
     MODELS,
     NUM_ANCHORS,
@@ -33,11 +34,9 @@ from tests.models.reference import (
     assert_close,
     batches_for,
     can_negate,
-    embed_slowly,
+    grounded,
     make_model,
     mixed_for,
-    normal_form,
-    queries_for,
     score_slowly,
 )
 from tests.queries.strategies import examples
@@ -73,6 +72,7 @@ def test_scores_are_those_of_the_recursion(name, union, data):
     assert_close(found, expected, 2e-5)
 
 
+@pytest.mark.slow
 @ways
 @examples(20)
 @given(data=st.data(), seed=st.integers(0, 100))
@@ -236,7 +236,7 @@ def test_queries_of_one_structure_are_one_group():
 def test_a_group_may_fix_some_names_of_its_structure():
     """As the query sets do that `betae sample` makes from a structure such as `r0(e1, _)`."""
     model = make_model("betae")
-    structure = Entity(5)[3] & Entity("_")["_"]
+    structure = Entity(5)[3] & Entity(PLACEHOLDER)[PLACEHOLDER]
     group = Group(structure, torch.tensor([[1, 2], [4, 0]]), torch.tensor([0, 1]))
     with torch.no_grad():
         found = score_queries(model, [group])
@@ -253,6 +253,7 @@ def test_the_rows_of_each_query():
     assert [each.tolist() for each in rows] == [[1, 3], [], [0, 4, 5], [2]]
 
 
+@pytest.mark.slow
 def test_the_rows_of_many_queries_are_found_without_a_scan_for_each():
     number = 300_000
     owners = torch.arange(number).flip(0)
@@ -266,8 +267,8 @@ def test_the_rows_of_many_queries_are_found_without_a_scan_for_each():
 
 
 @models
-@pytest.mark.parametrize("scores_at_once", [1, 12, 13, 40, 100, 10**9])
-def test_blocks_have_the_same_scores_as_the_whole(name, scores_at_once):
+@pytest.mark.parametrize("scores_per_block", [1, 12, 13, 40, 100, 10**9])
+def test_blocks_have_the_same_scores_as_the_whole(name, scores_per_block):
     model = make_model(name)
     queries = mixed_for(name)
     queries.insert(3, Or(*(Entity(anchor)[0] for anchor in range(5))))  # many rows for one query
@@ -275,34 +276,34 @@ def test_blocks_have_the_same_scores_as_the_whole(name, scores_at_once):
         whole = score_queries(model, queries)
         embedded = embed_queries(model, queries)
         assert len(embedded.sets) > len(queries)
-        blocks = list(score_blocks(model, embedded, model.table(), scores_at_once))
+        blocks = list(score_blocks(model, embedded, model.table(), scores_per_block))
     covered = [i for part, _ in blocks for i in range(part.start, part.stop)]
     assert covered == list(range(len(queries)))
     assert all(len(scores) == part.stop - part.start for part, scores in blocks)
     assert_close(torch.cat([scores for _, scores in blocks]), whole, 1e-6)
 
 
-@pytest.mark.parametrize("scores_at_once", [1, 12, 13, 40, 100, 10**9])
-def test_a_block_is_no_larger_than_allowed_or_than_one_query(scores_at_once):
+@pytest.mark.parametrize("scores_per_block", [1, 12, 13, 40, 100, 10**9])
+def test_a_block_is_no_larger_than_allowed_or_than_one_query(scores_per_block):
     spy = Spy()
     union = Or(*(Entity(anchor)[0] for anchor in range(5)))
     queries = [*mixed_for("betae"), union, *mixed_for("betae")]
     with torch.no_grad():
-        list(score_blocks(spy, embed_queries(spy, queries), spy.table(), scores_at_once))
-    most_rows = max(scores_at_once // NUM_ENTITIES, 5)
+        list(score_blocks(spy, embed_queries(spy, queries), spy.table(), scores_per_block))
+    most_rows = max(scores_per_block // NUM_ENTITIES, 5)
     rows = [num_rows for num_rows, _ in spy.calls["distance"]]
     assert max(rows) <= most_rows
     assert all(size == NUM_ENTITIES for _, size in spy.calls["distance"])
     total = len(embed_queries(spy, queries).sets)
     assert sum(rows) == total
     # and not needlessly small: two blocks that follow each other would not fit into one
-    assert all(one + two > scores_at_once // NUM_ENTITIES for one, two in pairwise(rows))
+    assert all(one + two > scores_per_block // NUM_ENTITIES for one, two in pairwise(rows))
 
 
 MEMORY = """
 from itertools import islice
 import torch
-from betae.models import BetaConfig, BoxConfig
+from betae.models import BetaConfig, Query2BoxConfig
 from betae.models.execute import Group, embed_queries, score_blocks
 from betae.models.store import build_model
 from betae.queries.structures import STRUCTURES
@@ -311,7 +312,7 @@ def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
-configs = {"betae": BetaConfig(dim=8, hidden=8), "query2box": BoxConfig(dim=8)}
+configs = {"betae": BetaConfig(dim=8, hidden=8), "query2box": Query2BoxConfig(dim=8)}
 models = {name: build_model(config, 63_361, 4) for name, config in configs.items()}
 queries = torch.arange(10_000)
 group = Group(STRUCTURES["1p"], torch.stack([queries, queries % 4], dim=1), queries)
@@ -329,6 +330,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_block_not_by_queries_times_entities():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -337,55 +339,6 @@ def test_memory_is_bounded_by_the_block_not_by_queries_times_entities():
     assert int(box[2]) > 2**25
     assert int(beta[3]) < 2**30
     assert int(box[3]) < 2**30
-
-
-# ---- introspection ------------------------------------------------------------------------------
-
-
-@ways
-@examples(20)
-@given(data=st.data())
-def test_every_node_has_its_embedding(name, union, data):
-    model = make_model(name)
-    query = data.draw(queries_for(name))
-    with torch.no_grad():
-        found = embed_nodes(model, query, union)
-        whole = embed_queries(model, [query], union)
-        expected_branches = normal_form(query, union)
-        assert len(found) == len(expected_branches) == len(whole.sets)
-        for branch, expected, row in zip(found, expected_branches, whole.sets, strict=True):
-            root, embedding = branch[-1]
-            assert root == expected
-            # A part that the normal form repeats is there once.
-            assert {node for node, _ in branch} == set(nodes(expected))
-            assert len(branch) <= len(list(nodes(expected)))
-            assert_close(embedding, row, 2e-5)
-            for node, embedding in branch:
-                assert_close(embedding, embed_slowly(model, node), 2e-5)
-
-
-def test_a_part_that_the_normal_form_repeats_is_embedded_once():
-    union = Project(Or(Entity(0), Entity(1)), 0)
-    query = Not(Project(And(Project(Not(Entity(2)), 0), union), 1))  # = not (... 0) and not (... 1)
-    (branch,) = embed_nodes(make_model("betae"), query, "DNF")
-    shared = Project(Not(Entity(2)), 0)
-    assert [node for node, _ in branch].count(shared) == 1
-    assert list(nodes(normal_form(query, "DNF")[0])).count(shared) == 2
-
-
-def test_nodes_carry_the_symbols_of_the_query():
-    query = (Entity(3)[1] & ~Entity(2)[0])[3]
-    (branch,) = embed_nodes(make_model("betae"), query)
-    assert [node for node, _ in branch] == [
-        Entity(3),
-        Entity(3)[1],
-        Entity(2),
-        Entity(2)[0],
-        ~Entity(2)[0],
-        Entity(3)[1] & ~Entity(2)[0],
-        query,
-    ]
-    assert all(embedding.shape == (8,) for _, embedding in branch)
 
 
 # ---- bad input ----------------------------------------------------------------------------------
@@ -406,8 +359,6 @@ def test_an_id_outside_the_table(name, query, message):
     for batch in ([query], [Entity(0)[0], Entity(1)[1][0], query]):
         with pytest.raises(InvalidArgument, match=message):
             score_queries(model, batch)
-    with pytest.raises(InvalidArgument, match=message):
-        embed_nodes(model, query)
 
 
 @models
@@ -422,11 +373,6 @@ def test_a_negative_id(name, symbols, message):
     group = Group(STRUCTURES["1p"], torch.tensor([[0, 0], symbols]), torch.tensor([0, 1]))
     with pytest.raises(InvalidArgument, match=message):
         score_queries(make_model(name), [group])
-
-
-def test_the_last_ids_are_inside_the_table():
-    query = Entity(NUM_ENTITIES - 1)[NUM_RELATIONS - 1]
-    assert score_queries(make_model("betae"), [query]).shape == (1, NUM_ENTITIES)
 
 
 @pytest.mark.parametrize("call", [embed_queries, score_queries])
@@ -444,7 +390,9 @@ def test_a_batch_of_empty_groups(call):
 
 
 @pytest.mark.parametrize(
-    "query", [Entity("ann")[0], Entity(0)["parent"], Project(Entity("_"), "_")], ids=str
+    "query",
+    [Entity("ann")[0], Entity(0)["parent"], Project(Entity(PLACEHOLDER), PLACEHOLDER)],
+    ids=str,
 )
 def test_names_instead_of_ids(query):
     with pytest.raises(InvalidArgument, match=r"resolve|is a placeholder"):
@@ -462,3 +410,58 @@ def test_queries_beside_groups_are_not_dropped():
 def test_an_unknown_form_of_union(union):
     with pytest.raises(InvalidArgument, match=r"DNF.*DM"):
         score_queries(make_model("betae"), [Entity(0)[0] | Entity(1)[0]], union=union)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_mixed_batch_takes_one_call_for_each_level(number):
+    spy = Spy()
+    embed_queries(spy, [query for name in TRAINING for query in grounded(name, number)])
+    anchors = sum(isinstance(node, Entity) for name in TRAINING for node in nodes(STRUCTURES[name]))
+    assert spy.calls["embed"] == [anchors * number]
+    # depth 1: every anchor's; depth 2: 2p, 3p, inp, pin, pni; depth 3: 3p
+    assert spy.calls["project"] == [anchors * number, 5 * number, number]
+    # depth 1: 2in, 3in, inp, pin; depth 2: pni
+    assert spy.calls["negate"] == [4 * number, number]
+    # depth 1: 2i with 2in and inp, 3i with 3in; depth 2: pin with pni
+    calls = Counter(spy.calls["intersect"])
+    assert calls == {(3 * number, 2): 1, (2 * number, 3): 1, (2 * number, 2): 1}
+
+
+def test_structures_are_planned_once_and_a_mix_of_them_is_scheduled_once():
+    plans.cache_clear()
+    schedule.cache_clear()
+    model = make_model("betae")
+    queries = mixed_for("betae")
+    num_structures = len({group.structure for group in group_queries(queries)})
+    for _ in range(3):
+        score_queries(model, queries)
+    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (1, 2)
+    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, 0)
+    score_queries(model, queries[::-1] + queries)  # another order: scheduled anew
+    assert (schedule.cache_info().misses, schedule.cache_info().hits) == (2, 2)
+    assert (plans.cache_info().misses, plans.cache_info().hits) == (num_structures, num_structures)
+
+
+@examples(100)
+@given(batches_for("betae"), st.sampled_from(["DNF", "DM"]))
+def test_a_schedule_computes_every_node_once_and_after_its_operands(queries, union):
+    work = schedule(tuple(group.structure for group in group_queries(queries)), union)
+    done = set()
+    for stage in work.stages:
+        assert all(set(places) <= done for places in stage.operands)
+        assert not done & set(stage.ids)
+        done |= set(stage.ids)
+        for (plan, number), structure in zip(stage.ids, stage.structures, strict=True):
+            assert work.plans[plan][number].kind is stage.kind
+            assert work.structures[plan] == structure
+    assert done == {(i, j) for i, plan in enumerate(work.plans) for j in range(len(plan))}
+
+
+def test_a_batch_of_many_structures_is_scheduled_in_seconds():
+    edge = ANY[PLACEHOLDER]
+    structures = tuple(
+        And(*(~edge if (number >> bit) & 1 else edge for bit in range(8))) for number in range(2**8)
+    )
+    start = time.process_time()
+    schedule(structures, "DNF")
+    assert time.process_time() - start < 10

@@ -65,6 +65,7 @@ def fill_limited_disk(folder, message):
         os._exit(3)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_found_at_the_start(tmp_path):
     """Not in the middle of a step, where a page that has no place ends the process."""
     assert in_process(fill_limited_disk, tmp_path, tmp_path / "message") == 3

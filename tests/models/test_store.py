@@ -22,11 +22,17 @@ from betae.models.store import (
     config_to_json,
     describe_model,
     load_model,
-    save_model,
 )
 from betae.queries.ast import Entity
 from tests.manifests import edit_manifest
-from tests.models.reference import MODELS, NUM_ENTITIES, NUM_RELATIONS, enliven, make_model
+from tests.models.reference import (
+    MODELS,
+    NUM_ENTITIES,
+    NUM_RELATIONS,
+    enliven,
+    make_model,
+    save_model,
+)
 
 models = pytest.mark.parametrize("name", MODELS)
 QUERY = (Entity(1)[0] & Entity(5)[2])[3]
@@ -67,7 +73,7 @@ def test_an_unknown_model():
 @pytest.mark.parametrize("config", ["betae", {"dim": 3}, None, BetaE])
 def test_what_is_no_config(config):
     with pytest.raises(
-        InvalidArgument, match="one of BetaConfig, BoxConfig, VectorConfig, ComplexConfig"
+        InvalidArgument, match="one of BetaConfig, Query2BoxConfig, GQEConfig, ComplexConfig"
     ):
         build_model(config, 7, 4)
 
@@ -95,7 +101,7 @@ def test_a_seed_gives_the_same_model_as_ever(name):
     model = kind(NUM_ENTITIES, NUM_RELATIONS, config)
     torch.manual_seed(3)
     assert torch.equal(model.entities, 0.3 * torch.randn(NUM_ENTITIES, 8))
-    table = model.get_parameter(model.relation_tables()[0])
+    table = model.get_parameter(model.relation_tables[0])
     mean, deviation = (1, 0.05) if name == "betae" else (0, 0.5)
     assert torch.equal(table, mean + deviation * torch.randn(table.shape))
 
@@ -146,6 +152,7 @@ def test_a_loaded_model_leaves_nothing_out(projection, tmp_path):
     assert not torch.equal(first, score_queries(model, [QUERY] * 20))  # in training it does
 
 
+@pytest.mark.slow
 @models
 def test_loading_does_not_import_the_compiler_of_pytorch(name, tmp_path):
     save_model(make_model(name), tmp_path / "model")
@@ -186,7 +193,7 @@ def test_weights_that_are_not_finite(number, tmp_path):
     with torch.no_grad():
         model.projection.shift[1, 2] = number
     save_model(model, tmp_path / "model")
-    with pytest.raises(StoreError, match=r"projection\.shift holds 1 numbers.*NaN or infinite"):
+    with pytest.raises(StoreError, match=r"projection\.shift has 1 values.*NaN or infinite"):
         load_model(tmp_path / "model")
 
 
@@ -209,7 +216,7 @@ def test_a_size_that_does_not_match_the_weights(folder, key, number, shapes):
 
 def test_a_projection_that_is_not_in_the_weights(folder):
     edit_manifest(folder, lambda manifest: manifest["model"].update(projection="concatenated"))
-    with pytest.raises(StoreError, match=r"projection\..*not there"):
+    with pytest.raises(StoreError, match=r"projection\..*missing"):
         load_model(folder)
 
 
@@ -232,7 +239,7 @@ def test_a_projection_that_is_not_in_the_weights(folder):
 )  # fmt: skip
 def test_a_manifest_that_does_not_say_how_to_build_the_model(folder, change):
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match="does not say how to build the model"):
+    with pytest.raises(StoreError, match="is damaged"):
         load_model(folder)
 
 
@@ -325,5 +332,5 @@ def test_inspect_of_something_else(tmp_path):
 def test_describe_a_model_of_one_dimension(tmp_path):
     save_model(enliven(BetaE(1, 2, BetaConfig(dim=1, hidden=1, layers=1))), tmp_path / "model")
     description = describe_model(tmp_path / "model")
-    assert description.tensors["entities"]["shape"] == [1, 2]
-    assert description.tensors["projection.last.bias"]["std"] >= 0
+    assert description["tensors"]["entities"]["shape"] == [1, 2]
+    assert description["tensors"]["projection.last.bias"]["std"] >= 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from betae.errors import UnsupportedQuery
-from betae.models import GQE, VectorConfig
+from betae.models import GQE, GQEConfig
 from tests.models.reference import assert_close, enliven
 from tests.queries.strategies import examples
 
@@ -15,7 +15,7 @@ seeds = st.integers(0, 1000)
 
 
 def make(seed=0):
-    return enliven(GQE(NUM_ENTITIES, NUM_RELATIONS, VectorConfig(dim=DIM)), seed)
+    return enliven(GQE(NUM_ENTITIES, NUM_RELATIONS, GQEConfig(dim=DIM)), seed)
 
 
 def points(*shape, seed=0):
@@ -63,11 +63,6 @@ def test_an_intersection_is_a_mean_that_commutes(order, seed):
     assert (result <= sets.amax(dim=1) + 1e-5).all()
     same = sets[:, :1].expand(-1, 3, -1)
     assert_close(model.intersect(same), same[:, 0], 1e-6)
-
-
-def test_a_complement_is_refused_and_another_model_named():
-    with pytest.raises(UnsupportedQuery, match=r"GQE cannot .*complement.*BetaE"):
-        make().negate(points(1))
 
 
 def test_uncertainty_is_refused_and_another_model_named():

@@ -10,7 +10,7 @@ import pyoxigraph as ox
 
 from betae.graph.edges import EDGES
 from betae.queries.ast import And, Entity, Not, Or, Project
-from betae.queries.names import resolve, unresolve
+from betae.queries.read import resolve, unresolve
 
 BASE = "http://oracle/"
 IS_ENTITY = "a :Entity"
@@ -24,7 +24,7 @@ def edges_of(graph, edges):
 # ---- Python sets ------------------------------------------------------------------------------
 
 
-def slow_answers(graph, query, edges="train"):
+def slow_answers(graph, query, edges="all"):
     triples = edges_of(graph, edges)
 
     def walk(node):
@@ -46,7 +46,7 @@ def slow_answers(graph, query, edges="train"):
     return walk(resolve(query, graph))
 
 
-def slow_refuted(graph, query, edges="train"):
+def slow_refuted(graph, query, edges="all"):
     """Return what no larger graph can make an answer: the complement of what may be one."""
     everything = set(range(graph.num_entities))
     triples = edges_of(graph, edges)
@@ -89,13 +89,13 @@ def store_of(graph, edges):
     return store
 
 
-def ask_oxigraph(graph, sparql, edges="train"):
+def ask_oxigraph(graph, sparql, edges="all"):
     """Return the ids of the entities that ?x stands for in a SPARQL query with the prefix `:`."""
     rows = store_of(graph, edges).query(f"BASE <{BASE}> PREFIX : <{BASE}> {sparql}")
     return {graph.entity_id(unquote(row["x"].value.removeprefix(BASE))) for row in rows}
 
 
-def oxigraph_answers(graph, query, edges="train"):
+def oxigraph_answers(graph, query, edges="all"):
     group = _pattern(unresolve(query, graph), "?x", count(1))
     return ask_oxigraph(graph, f"SELECT DISTINCT ?x WHERE {{ {group} }}", edges)
 
@@ -105,9 +105,9 @@ def _pattern(query, variable, numbers):
     match query:
         case Entity(name):
             return f"{{ {variable} {IS_ENTITY} FILTER({variable} = :{quote(name, safe='')}) }}"
-        case Project(operand, relation):
+        case Project(operand):
             middle = f"?v{next(numbers)}"
-            step = _step(middle, relation, variable)
+            step = _step(middle, query, variable)
             # Without DISTINCT at every step, the paths between two entities are multiplied.
             inner = _pattern(operand, middle, numbers)
             return f"{{ SELECT DISTINCT {variable} WHERE {{ {inner} {step} }} }}"
@@ -122,10 +122,10 @@ def _pattern(query, variable, numbers):
     raise AssertionError(query)
 
 
-def _step(head, relation, tail):
-    if relation.startswith("~"):
-        return f"{tail} :{relation[1:]} {head} ."
-    return f"{head} :{relation} {tail} ."
+def _step(head, projection, tail):
+    if projection.is_inverse:
+        head, tail = tail, head
+    return f"{head} :{projection.relation} {tail} ."
 
 
 # ---- the SPARQL that betae reads --------------------------------------------------------------
@@ -141,12 +141,12 @@ def _plain(query, variable, numbers, negation):
     match query:
         case Entity(name):
             return f"VALUES {variable} {{ :{name} }}"
-        case Project(Entity(name), relation):
-            return _step(f":{name}", relation, variable)
-        case Project(operand, relation):
+        case Project(Entity(name)):
+            return _step(f":{name}", query, variable)
+        case Project(operand):
             middle = f"?v{next(numbers)}"
             inner = _plain(operand, middle, numbers, negation)
-            return f"{inner} {_step(middle, relation, variable)}"
+            return f"{inner} {_step(middle, query, variable)}"
         case And():
             return " ".join(_plain(part, variable, numbers, negation) for part in query.operands)
         case Or():

@@ -10,7 +10,7 @@ from betae.graph.edges import EDGES, SPLITS
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.triples import Triples
 from betae.queries.ast import And, Entity, Not, Or, Project
-from betae.queries.names import unresolve
+from betae.queries.read import unresolve
 
 MAX_DEPTH = 5
 

@@ -36,11 +36,11 @@ NO_NAMES = [None, True, np.True_, 1.5, np.float32(2), -1, np.int64(-1), 2**31, b
 def test_what_is_no_name(name):
     with pytest.raises(InvalidArgument) as caught:
         Entity(name)
-    assert str(caught.value).startswith(f"{name!r} is no entity: ")
+    assert str(caught.value).startswith(f"{name!r} is not an entity: ")
     for make in (lambda: Project(a, name), lambda: a[name]):
         with pytest.raises(InvalidArgument) as caught:
             make()
-        assert str(caught.value).startswith(f"{name!r} is no relation: ")
+        assert str(caught.value).startswith(f"{name!r} is not a relation: ")
 
 
 @pytest.mark.parametrize("value", ["x", None, 3, Entity, [a]], ids=repr)

@@ -9,15 +9,14 @@ from time import perf_counter
 
 import pytest
 
-from betae.cli.show import draw_tree, with_exact_answers
+from betae.cli.show import draw_tree
 from betae.errors import QuerySyntaxError, UnsupportedQuery
 from betae.exact.answers import answers, answers_batch, refuted
-from betae.exact.derivations import num_edges
-from betae.models.plan import plans
+from betae.models.execute import plans
 from betae.queries import formula
-from betae.queries.ast import MAX_DEPTH, Entity, nodes
-from betae.queries.names import resolve, unresolve
-from betae.queries.rewrite import dnf_branches, explain_negation, simplify, to_de_morgan, to_dnf
+from betae.queries.ast import MAX_DEPTH, Entity
+from betae.queries.read import resolve, unresolve
+from betae.queries.rewrite import explain_negation, num_edges, simplify, to_de_morgan
 from betae.queries.sparql import parse_sparql
 from betae.queries.structures import columns_of, fill, from_tuple, name_of, structure_of, to_tuple
 from betae.queries.syntax import parse
@@ -56,7 +55,7 @@ def siblings(number):
 
 
 @pytest.mark.parametrize(
-    ("write", "size"), [(chain, 100), (star, 500), (negations, 500), (siblings, 500)]
+    ("write", "size"), [(chain, 100), (star, 150), (negations, 150), (siblings, 150)]
 )
 def test_twice_the_length_takes_at_most_thrice_the_calls(write, size):
     def num_calls(text):
@@ -91,10 +90,10 @@ TOO_DEEP_TEXTS = {
     "negations": "?X . " + "!" * 5000 + "parent(ann, ?X)",
     "negations of groups": "?X . " + "!(" * 5000 + "parent(ann, ?X)" + ")" * 5000,
     "hops": chain(MAX_DEPTH + 1),
-    "many hops": chain(4000),
+    "many hops": chain(1000),
     "quantifiers": "?X . exists ?V0 : r(?V0, ?X) & "
-    + "".join(f"exists ?V{i + 1} : r(?V{i + 1}, ?V{i}) & " for i in range(3000))
-    + "r(a, ?V3000)",
+    + "".join(f"exists ?V{i + 1} : r(?V{i + 1}, ?V{i}) & " for i in range(1000))
+    + "r(a, ?V1000)",
     "and, or": "?X . " + "(r(a, ?X) & (r(b, ?X) | " * 1000 + "r(c, ?X)" + "))" * 1000,
 }
 
@@ -108,20 +107,19 @@ def test_text_that_is_too_deep(name, toy_graph):
 
 
 def test_parentheses_are_no_operators():
-    for number in (5000, 100_000):
-        text = "?X . " + "(" * number + "r(a, ?X)" + ")" * number
-        assert parse(text) == Entity("a")["r"]
+    text = "?X . " + "(" * 20_000 + "r(a, ?X)" + ")" * 20_000
+    assert parse(text) == Entity("a")["r"]
     with pytest.raises(QuerySyntaxError, match="end of the text"):
         parse(text[:-1])
 
 
 TOO_DEEP_SPARQL = {
-    "groups": "{" * 3000 + ":a :r ?x" + "}" * 3000,
-    "filters": ":a :r ?x " + "FILTER NOT EXISTS { :a :r ?x " * 3000 + "}" * 3000,
-    "inverses": ":a " + "(^" * 3000 + ":r" + ")" * 3000 + " ?x",
-    "steps": ":a " + "/".join([":r"] * (MAX_DEPTH + 1)) + " ?x",
-    "triples": " . ".join(["?x :r :a", *(f"?v{i} :r ?v{i + 1}" for i in range(3000))]),
-    "blank nodes": "?x :r " + "[ :r " * 3000 + ":a" + "]" * 3000,
+    "groups": "{" * 3000 + ":ann :parent ?x" + "}" * 3000,
+    "filters": ":ann :parent ?x " + "FILTER NOT EXISTS { :ann :parent ?x " * 3000 + "}" * 3000,
+    "inverses": ":ann " + "(^" * 3000 + ":parent" + ")" * 3000 + " ?x",
+    "steps": ":ann " + "/".join([":parent"] * (MAX_DEPTH + 1)) + " ?x",
+    "triples": " . ".join(["?x :parent :ann", *(f"?v{i} :parent ?v{i + 1}" for i in range(3000))]),
+    "blank nodes": "?x :parent " + "[ :parent " * 3000 + ":ann" + "]" * 3000,
 }
 
 
@@ -129,7 +127,7 @@ TOO_DEEP_SPARQL = {
 def test_sparql_that_is_too_deep(name, toy_graph):
     text = f"PREFIX : <> SELECT ?x {{ {TOO_DEEP_SPARQL[name]} }}"
     with pytest.raises(UnsupportedQuery, match="deep"):
-        parse_sparql(text)
+        assert parse_sparql(text).tree
     with pytest.raises(UnsupportedQuery, match="deep"):
         answers_batch(toy_graph, [text])
 
@@ -167,13 +165,9 @@ DEEPEST = {
     "not, and, hop": deepest(lambda q: ~q, lambda q: q & Entity(1)[2], lambda q: q[0]),
 }
 USES = {
-    "equality": lambda graph, query: fill(*structure_of(query)) == query,
     "copies": lambda graph, query: copy.deepcopy(query),
-    "hash": lambda graph, query: hash(query),
     "repr": lambda graph, query: repr(query),
     "pickle": lambda graph, query: pickle.loads(pickle.dumps(query)),
-    "nodes": lambda graph, query: list(nodes(query)),
-    "text": lambda graph, query: str(query),
     "there and back": lambda graph, query: parse(str(query)),
     "names": lambda graph, query: resolve(unresolve(query, graph), graph),
     "structure": lambda graph, query: fill(*structure_of(query)),
@@ -182,21 +176,19 @@ USES = {
     "tuples": lambda graph, query: from_tuple(to_tuple(query)),
     "simplify": lambda graph, query: simplify(query),
     "De Morgan form": lambda graph, query: to_de_morgan(query),
-    "normal form": lambda graph, query: to_dnf(query),
-    "branches": lambda graph, query: dnf_branches(query),
     "note on negation": lambda graph, query: explain_negation(query),
     "answers": lambda graph, query: answers(graph, query),
-    "refuted": lambda graph, query: refuted(graph, query),
+    "refuted": lambda graph, query: refuted(graph, [query])[0],
     "edges of a derivation": lambda graph, query: num_edges(query),
     "plans, DNF": lambda graph, query: plans(structure_of(query)[0], "DNF"),
     "plans, DM": lambda graph, query: plans(structure_of(query)[0], "DM"),
-    "drawing": lambda graph, query: draw_tree(unresolve(query, graph), with_exact_answers(graph)),
+    "drawing": lambda graph, query: draw_tree(unresolve(query, graph)),
 }
+SAME = ("copies", "pickle", "there and back", "names", "structure", "tuples")
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("shape", DEEPEST)
-def test_the_deepest_trees_are_not_too_deep_for_any_function(use, shape, toy_graph):
+def test_the_deepest_trees_are_not_too_deep_for_any_function(use, toy_graph):
     USES[use](toy_graph, Entity(0)[0] & Entity(1)[0])  # compiled and loaded before
     depth, frame = 0, sys._getframe()
     while frame is not None:
@@ -204,18 +196,14 @@ def test_the_deepest_trees_are_not_too_deep_for_any_function(use, shape, toy_gra
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(depth + FRAMES)
     # A normal form may be deeper than the query, or have too many branches.
-    may_refuse = "form" in use or use.startswith(("plans", "branches", "note", "edges"))
+    may_refuse = "form" in use or use.startswith(("plans", "note", "edges", "refuted"))
     try:
-        with suppress(UnsupportedQuery) if may_refuse else nullcontext():
-            USES[use](toy_graph, DEEPEST[shape])
+        for query in DEEPEST.values():
+            with suppress(UnsupportedQuery) if may_refuse else nullcontext():
+                found = USES[use](toy_graph, query)
+                assert use not in SAME or found == query
     finally:
         sys.setrecursionlimit(limit)
-
-
-@pytest.mark.parametrize("shape", DEEPEST)
-def test_the_deepest_trees_read_back(shape):
-    assert parse(str(DEEPEST[shape])) == DEEPEST[shape]
-    assert fill(*structure_of(DEEPEST[shape])) == DEEPEST[shape]
 
 
 def test_the_deepest_trees_are_deep():

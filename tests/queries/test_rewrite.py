@@ -56,7 +56,7 @@ def put_in(law, parts, relation):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@examples(25)
+@examples(12)
 @given(case=law_cases())
 def test_laws(law, case):
     graph, parts, relation, edges = case
@@ -75,7 +75,7 @@ def test_projection_does_not_distribute_over_and():
     assert answers(graph, a["r"] & b["r"]).tolist() == [2]
 
 
-@examples(150)
+@examples(70)
 @given(cases())
 def test_rewrites_keep_the_answers(case):
     graph, query, edges = case
@@ -93,7 +93,7 @@ def branches_of(query):
     return query.operands if isinstance(query, Or) else (query,)
 
 
-@examples(150)
+@examples(70)
 @given(trees(12, 8))
 def test_dnf_has_or_at_the_root_only_and_not_before_a_step_or_an_entity_only(query):
     try:
@@ -110,7 +110,7 @@ def test_dnf_has_or_at_the_root_only_and_not_before_a_step_or_an_entity_only(que
     assert to_dnf(normal) == normal
 
 
-@examples(150)
+@examples(70)
 @given(trees(12, 8))
 def test_de_morgan_form_has_no_or_and_no_double_negation(query):
     written = to_de_morgan(query)
@@ -144,8 +144,6 @@ def test_dnf_doubles_with_each_union_and_refuses_in_time():
     with pytest.raises(UnsupportedQuery, match="1,048,576 branches"):
         to_dnf(~Or(*(~part for part in clauses(20).operands)))
     assert time.perf_counter() - started < 0.5
-    with pytest.raises(UnsupportedQuery, match="8 branches, more than 7"):
-        to_dnf(clauses(3), max_branches=7)
 
 
 def test_dnf_refuses_branches_that_stay_below_a_complement():

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers
-from betae.queries.ast import And, Entity, Not, Or, Project, nodes
+from betae.queries.ast import PLACEHOLDER, Entity, Project, nodes
 from betae.queries.structures import (
+    ANY,
     EPFO,
     NEGATION,
     STRUCTURES,
@@ -27,7 +28,7 @@ from betae.queries.structures import (
 )
 from betae.queries.syntax import parse
 from tests.queries.oracle import slow_answers
-from tests.queries.strategies import edge_choices, examples, graphs, trees
+from tests.queries.strategies import examples, graphs, trees
 
 OFFICIAL = {  # as the release's code names them
     ("e", ("r",)): "1p",
@@ -72,7 +73,7 @@ def test_symbols_are_met_from_the_leaves_up():
 
 
 def test_fill_leaves_fixed_names_alone():
-    structure = Entity(7)["_"] & Entity("_")[3] & ~Entity("_")["_"]
+    structure = Entity(7)[PLACEHOLDER] & Entity(PLACEHOLDER)[3] & ~Entity(PLACEHOLDER)[PLACEHOLDER]
     assert num_symbols(structure) == 4
     filled = fill(structure, np.array([1, 2, 4, 5], dtype=np.int32))
     assert filled == Entity(7)[1] & Entity(2)[3] & ~Entity(4)[5]
@@ -80,13 +81,17 @@ def test_fill_leaves_fixed_names_alone():
 
 @pytest.mark.parametrize(
     "structure",
-    [*STRUCTURES.values(), Entity(7)["_"] & ~Entity("_")[3], (Entity(0)[0] | Entity("_")["_"])[5]],
+    [
+        *STRUCTURES.values(),
+        Entity(7)[PLACEHOLDER] & ~Entity(PLACEHOLDER)[3],
+        (Entity(0)[0] | Entity(PLACEHOLDER)[PLACEHOLDER])[5],
+    ],
     ids=str,
 )
 def test_fixed_names_as_columns(structure):
     symbols = range(7, 7 + num_symbols(structure))
     columns = columns_of(structure)
-    assert num_symbols(columns.structure) == len(columns.names)
+    assert num_symbols(columns.structure) == len(columns.fixed)
     rows = [symbols, symbols[::-1]]
     expanded = columns.expand(np.array(rows, dtype=np.int32))
     assert expanded.dtype == np.int32
@@ -95,25 +100,27 @@ def test_fixed_names_as_columns(structure):
 
 
 @pytest.mark.parametrize(
-    "structure", [Entity(7)["_"] & ~Entity("_")[3], Entity("_"), Entity(3)[4]], ids=str
+    "structure",
+    [Entity(7)[PLACEHOLDER] & ~Entity(PLACEHOLDER)[3], Entity(PLACEHOLDER), Entity(3)[4]],
+    ids=str,
 )
 def test_no_rows_have_columns_too(structure):
     none = np.empty((0, num_symbols(structure)), dtype=np.int32)
     columns = columns_of(structure)
-    assert columns.expand(none).shape == (0, len(columns.names))
+    assert columns.expand(none).shape == (0, len(columns.fixed))
 
 
 def test_columns_of_names_that_are_no_ids():
     with pytest.raises(InvalidArgument, match="resolve"):
-        columns_of(Entity("Europe")["_"])
+        columns_of(Entity("Europe")[PLACEHOLDER])
 
 
 def test_limits_are_those_of_entities_and_relations():
-    structure = (Entity("_")["_"] & ~Entity(7)["_"])[3]
+    structure = (Entity(PLACEHOLDER)[PLACEHOLDER] & ~Entity(7)[PLACEHOLDER])[3]
     assert limits_of(structure, 9, 4).tolist() == [9, 4, 4]
 
 
-@pytest.mark.parametrize("query", [Entity("Europe"), Entity(1)["borders"], Entity("_")["_"]])
+@pytest.mark.parametrize("query", [Entity("Europe"), Entity(1)["borders"], ANY[PLACEHOLDER]])
 def test_names_are_no_symbols(query):
     with pytest.raises(InvalidArgument, match=r"resolve|placeholder"):
         structure_of(query)
@@ -130,7 +137,7 @@ def test_names_and_structures(name):
 
 
 def test_the_name_of_another_structure_is_its_text():
-    structure = Entity("_")["_"]["_"] | Entity("_")
+    structure = Entity(PLACEHOLDER)[PLACEHOLDER][PLACEHOLDER] | Entity(PLACEHOLDER)
     assert parse(name_of(structure)) == structure
 
 
@@ -144,7 +151,7 @@ def test_the_paper_s_fourteen():
         assert is_monotone(structure) == (name not in NEGATION)
 
 
-@examples(100)
+@examples(60)
 @given(st.data())
 def test_a_monotone_query_loses_no_answer(data):
     graph = data.draw(graphs())
@@ -152,17 +159,6 @@ def test_a_monotone_query_loses_no_answer(data):
     lost = slow_answers(graph, query, "train") - slow_answers(graph, query, "all")
     assert not (lost and is_monotone(query))
     assert is_monotone(query) or has_negation(query)
-
-
-@names
-def test_what_a_name_means(name):
-    """Letters of a name: p a step, i an intersection, u a union, n a complement."""
-    found = list(nodes(STRUCTURES[name]))
-    count = {kind: sum(isinstance(node, kind) for node in found) for kind in (And, Or, Not)}
-    has_union = name in ("2u", "up")
-    assert count[Or] == has_union
-    assert count[And] == (not has_union and name not in ("1p", "2p", "3p"))
-    assert count[Not] == (3 if name.endswith("DM") else "n" in name)
 
 
 @pytest.mark.parametrize("name", ["2u", "up"])
@@ -217,21 +213,12 @@ def test_the_keys_of_the_release(shared_data):
             assert to_tuple(tree) == query
 
 
-@examples(200)
+@examples(100)
 @given(trees(9, 6))
 def test_random_trees_come_back_from_tuples(query):
     assert from_tuple(to_tuple(query)) == query
     structure, _ = structure_of(query)
     assert from_tuple(to_tuple(structure)) == structure
-
-
-@examples(60)
-@given(st.data())
-def test_random_trees_keep_their_answers_as_tuples(data):
-    graph, edges = data.draw(graphs()), data.draw(edge_choices)
-    query = data.draw(trees(graph.num_entities, graph.num_relations, 3))
-    again = from_tuple(to_tuple(query))
-    assert answers(graph, again, edges).tolist() == sorted(slow_answers(graph, query, edges))
 
 
 @pytest.mark.parametrize(

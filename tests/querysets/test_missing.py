@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import betae
 from betae import QuerySet
 from betae.errors import InvalidArgument
-from betae.exact.derivations import num_edges
-from betae.graph.ragged import Ragged
+from betae.graph.edges import Ragged
 from betae.queries.ast import Entity
+from betae.queries.rewrite import num_edges
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 from betae.querysets.query_set import SET_EDGES, QueryBlock
 from betae.querysets.sample import sample_queries
@@ -48,6 +48,7 @@ def check_missing(graph, queries, needed):
         assert (easy.tolist(), hard.tolist()) == tuple(map(sorted, expected)), query
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.data())
 def test_every_hard_answer_needs_so_many(data):
@@ -58,7 +59,7 @@ def test_every_hard_answer_needs_so_many(data):
     edges = num_edges(STRUCTURES[name])
     missing = data.draw(st.sampled_from([*range(1, edges + 1), "all"]))
     rules = data.draw(st.sampled_from(["paper", "release"]))
-    queries = sample_queries(graph, {name: 8}, split, missing=missing, rules=rules, workers=1)
+    queries = sample_queries(graph, {name: 8}, split, missing=missing, rules=rules)
     check_report(queries, {name: 8})
     check_form(queries.blocks[name])  # no edge is walked there and back, whatever the rules
     check_missing(graph, queries, edges if missing == "all" else missing)
@@ -67,6 +68,7 @@ def test_every_hard_answer_needs_so_many(data):
             check_complements(graph, query, SET_EDGES[split][1])
 
 
+@pytest.mark.slow
 @examples(10)
 @given(
     graphs(entities=(2, 4), relations=(1, 2), edges=(3, 10)),
@@ -97,7 +99,7 @@ def test_nothing_is_left_out_on_tiny_graphs(graph, name, missing):
         if split_by_missing(graph, query, "test", missing)[1]
         and (name not in NEGATION or takes_away(query))
     }
-    sampled = sample_queries(graph, {name: 10_000}, "test", missing=missing, workers=1)
+    sampled = sample_queries(graph, {name: 10_000}, "test", missing=missing)
     assert {unordered(query) for query, _, _ in sampled} == expected
 
 
@@ -115,6 +117,7 @@ def test_by_hand():
     assert answers(missing=2) == answers(missing="all") == ([4], [2])
 
 
+@pytest.mark.slow
 def test_on_world(tmp_path):
     graph = betae.world()
     counts = dict.fromkeys(TEST, 30)
@@ -124,7 +127,7 @@ def test_on_world(tmp_path):
     for name in ("1p", "2p", "2i", "3i", "up", "2in", "3in", "inp"):  # others take too long
         one = QuerySet("test", {name: few[name]}, graph.fingerprint)
         check_missing(graph, one, num_edges(STRUCTURES[name]))
-    again = sample_queries(graph, counts, "test", missing="all", rules="release", seed=3, workers=1)
+    again = sample_queries(graph, counts, "test", missing="all", rules="release", seed=3)
     for name, block in queries.blocks.items():
         assert np.array_equal(block.symbols, again.blocks[name].symbols)
     queries.save(tmp_path / "set")

@@ -6,14 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import betae
-from betae.datasets.release import read_release
-from betae.datasets.release_queries import read_release_queries
+from betae.datasets.release import read_release, read_release_queries
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Entity
 from betae.queries.structures import NEGATION, STRUCTURES
 from betae.querysets import walks
-from betae.querysets.sample import sample_queries
-from betae.querysets.sampler import QuerySampler
+from betae.querysets.sample import QuerySampler, sample_queries
 from tests.queries.oracle import slow_answers
 from tests.queries.strategies import examples, graphs
 from tests.querysets.test_sample import check_answers, check_form, graph_of, unordered
@@ -24,6 +22,7 @@ def world():
     return betae.world()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_every_rule_on_world(split, world):
     queries = sample_queries(world, dict.fromkeys(STRUCTURES, 100), split, rules="release")
@@ -41,6 +40,7 @@ def is_allowed(graph, query):
     return after - before and (before - after or "Not" not in repr(query))
 
 
+@pytest.mark.slow
 @examples(10)
 @given(
     graphs(entities=(2, 4), relations=(1, 2), edges=(3, 10)), st.sampled_from(["2in", "ip", "up"])
@@ -63,7 +63,7 @@ def test_nothing_is_left_out_on_tiny_graphs(graph, name):
         ],
     }[name]
     expected = {unordered(query) for query in candidates if is_allowed(graph, query)}
-    sampled = sample_queries(graph, {name: 10_000}, "test", rules="release", workers=1)
+    sampled = sample_queries(graph, {name: 10_000}, "test", rules="release")
     assert {unordered(query) for query, _, _ in sampled} == expected
 
 
@@ -121,6 +121,7 @@ def nell(shared_data):
     return KnowledgeGraph.from_triples(read_release(shared_data / "NELL-betae"))
 
 
+@pytest.mark.slow
 def test_as_many_answers_as_in_the_paper(nell):
     counts = dict.fromkeys(PAPER, 1000)
     queries = sample_queries(nell, counts, "test", max_answers=80, rules="release")
@@ -128,6 +129,7 @@ def test_as_many_answers_as_in_the_paper(nell):
         assert block.hard.lengths.mean() == pytest.approx(PAPER[name], rel=0.2), name
 
 
+@pytest.mark.slow
 def test_the_published_queries_pass(shared_data, nell):
     """On NELL995 none has more than 80 hard or refuted answers; the paper says 100."""
     graph = nell

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from typing import get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import betae
+from betae import parallel
 from betae.cli.show import draw_report
 from betae.errors import InvalidArgument, QuerySyntaxError, UnknownEntity, UnknownRelation
 from betae.graph.graph import KnowledgeGraph
@@ -28,10 +30,17 @@ from betae.queries.structures import (
     num_symbols,
     structure_of,
 )
-from betae.querysets import sample, sampler
+from betae.querysets import sample, walks
 from betae.querysets.query_set import SET_EDGES
-from betae.querysets.sample import parse_counts, sample_queries
-from betae.querysets.sampler import Rules
+from betae.querysets.sample import (
+    Rules,
+    parse_counts,
+    random_stream,
+    sample_answered,
+    sample_empty,
+    sample_queries,
+    seed_sequence,
+)
 from tests.queries.oracle import edges_of, slow_answers
 from tests.queries.strategies import examples, graphs
 
@@ -65,7 +74,7 @@ def graph_of(train, valid=(), test=(), num_entities=6, num_relations=3):
 def small_batches():
     """On a graph of a dozen entities a small batch holds every query already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "BATCH", 64)
+        patch.setattr(sample, "WALK_BATCH", 64)
         yield
 
 
@@ -170,7 +179,6 @@ def test_every_rule_on_random_graphs(data):
         seed=data.draw(st.integers(0, 100)),
         max_answers=max_answers,
         rules=rules,
-        workers=1,
     )
     check_report(queries, asked)
     check_answers(graph, queries, max_answers, rules)
@@ -193,15 +201,20 @@ def test_nothing_is_left_out_on_tiny_graphs(graph, name):
     allowed = set()
     for step in steps:
         for relation in relations:
-            if name == "2p" and relation ^ 1 != step.relation and slow_answers(graph, step):
+            if (
+                name == "2p"
+                and relation ^ 1 != step.relation
+                and slow_answers(graph, step, "train")
+            ):
                 allowed.add(step[relation])
     if name == "2i":
         allowed = {one & two for one in steps for two in steps if one != two}
-    expected = {unordered(query) for query in allowed if slow_answers(graph, query)}
-    sampled = sample_queries(graph, {name: 10_000}, workers=1)
+    expected = {unordered(query) for query in allowed if slow_answers(graph, query, "train")}
+    sampled = sample_queries(graph, {name: 10_000})
     assert {unordered(query) for query, _, _ in sampled} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SET_EDGES)
 def test_every_rule_on_world(split, world):
     asked = dict.fromkeys(STRUCTURES, 200)
@@ -336,13 +349,13 @@ def test_a_structure_that_the_graph_cannot_fill(structure, train, split, reasons
     assert len(queries.blocks[structure]) == report[structure]["sampled"] == 0
     assert set(report[structure]["rejected"]) == reasons
     assert report[structure]["walks"] == sum(report[structure]["rejected"].values())
-    assert report[structure]["walks"] <= sampler.BATCH * sample.PATIENCE
+    assert report[structure]["walks"] <= sample.WALK_BATCH * sample.PATIENCE
     if split == "train":  # the others are sampled all the same
         assert report["?X . r0(_, ?X)"]["sampled"] == 1
 
 
 WITHOUT_EDGES = """
-from betae import sample_queries
+from betae.querysets.sample import sample_queries
 from tests.querysets.test_sample import STRUCTURES, graph_of
 counts = {**dict.fromkeys(STRUCTURES, 3), "?X . r0(_, ?X)": 3}
 queries = sample_queries(graph_of([]), counts, "train")
@@ -358,6 +371,7 @@ def test_a_split_without_edges_is_refused(split):
         sample_queries(graph_of(TWO_EDGES), {"1p": 3}, split)
 
 
+@pytest.mark.slow
 def test_a_graph_without_edges():
     """In a process of its own: reading beyond an array may end it."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_EDGES], capture_output=True, text=True)
@@ -371,7 +385,7 @@ def test_the_report_says_how_far_it_got():
     shown = console.file.getvalue().splitlines()
     lines = {line.split()[0]: line for line in shown if line.split()}
     assert lines["2p"].split()[1:3] == ["2", "50"]
-    assert "the graph has no more" in lines["2p"]
+    assert "no more in the graph" in lines["2p"]
     assert "dead end" in lines["2p"]
     assert lines["3i"].split()[1:5] == ["0", "5", "-", "-"]
     assert "same branch twice 100%" in lines["3i"]
@@ -388,17 +402,19 @@ def content(queries):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_same_seed_gives_the_same_set(split, world, monkeypatch):
-    monkeypatch.setattr(sampler, "BATCH", 256)
+    monkeypatch.setattr(sample, "WALK_BATCH", 256)
     asked = {"1p": 100, "3p": 300, "2in": 100, OWN["union and complement"]: 50}
-    sets = [
-        sample_queries(world, asked, split, seed=7, workers=workers) for workers in (1, 2, 5, None)
-    ]
+    sets = []
+    for num_threads in (1, 2, 5):
+        monkeypatch.setattr(parallel, "num_threads", lambda: num_threads)  # noqa: B023
+        sets.append(sample_queries(world, asked, split, seed=7))
     assert all(content(queries) == content(sets[0]) for queries in sets[1:])
     assert all(queries.origin == sets[0].origin for queries in sets[1:])
     assert sets[0].origin["seed"] == 7
-    assert sets[0].origin["report"]["3p"]["walks"] > 2 * sampler.BATCH  # several batches
+    assert sets[0].origin["report"]["3p"]["walks"] > 2 * sample.WALK_BATCH  # several batches
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_set(world):
     asked = dict.fromkeys(STRUCTURES, 50)
     one, two = (sample_queries(world, asked, seed=seed) for seed in (1, 2))
@@ -433,9 +449,9 @@ def test_progress_is_told(world):
         ({"2p": 0}, {}, "at least 1"),
         ({"2p": -3}, {}, "at least 1"),
         ({"1p": 3, "2p": 0}, {}, "at least 1"),
-        ({"2p": 5}, {"split": "dev"}, "train, valid or test, not 'dev'"),
+        ({"2p": 5}, {"split": "dev"}, "split is 'dev'; choose one of train, valid, test"),
         ({"2p": 5}, {"split": "test", "max_answers": 0}, "at least 1"),
-        ({"2p": 5}, {"rules": "published"}, "paper or release, not 'published'"),
+        ({"2p": 5}, {"rules": "published"}, "rules.*published"),
         ({"2p": 5}, {"seed": -1}, "seed"),
         ({"1p": 5}, {"seed": -1}, "seed"),
     ],
@@ -492,3 +508,98 @@ def test_the_default_structures_are_the_paper_s():
     assert len(parse_counts([], "test", 1)) == 14
     assert not any(has_negation(STRUCTURES[name]) for name in EPFO)
     assert num_symbols(STRUCTURES["3in"]) == 6
+
+
+# ---- random streams -----------------------------------------------------------------------------
+
+
+PURPOSES = ["queries", "validation", "answered queries", "calibration", "count estimates"]
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Note the seed of every batch of walks."""
+    seeds, walk_back = [], walks.walk_back
+
+    def spy(*arguments):
+        seeds.append(int(arguments[6]))
+        return walk_back(*arguments)
+
+    monkeypatch.setattr(walks, "walk_back", spy)
+    monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
+    return seeds
+
+
+def test_streams_by_other_names_are_others():
+    names = [
+        (0,), (1,), (0, "a"), (1, "a"), (0, "b"), (0, "a", 0), (0, "a", 1), (0, "a", 1, 0),
+        (0, "a", 10), (0, "a", "1"), (0, "ab"), (0, "a", "b"), (0, 1), (10,), (0, "a, 'b'"),
+    ]  # fmt: skip
+    streams = [tuple(random_stream(*name).integers(2**60, size=4)) for name in names]
+    assert len(set(streams)) == len(names)
+    assert streams == [tuple(random_stream(*name).integers(2**60, size=4)) for name in names]
+
+
+def test_a_stream_is_the_same_for_any_kind_of_integer():
+    for seed in (np.int64(7), np.int32(7)):
+        assert seed_sequence(seed, "a").entropy == seed_sequence(7, "a").entropy
+
+
+def test_a_stream_stays_what_it_is():
+    """Runs are resumed and sets sampled again by other versions of betae, too."""
+    assert random_stream(0, "queries", "train").integers(1000, size=4).tolist() == [
+        920,
+        736,
+        643,
+        630,
+    ]
+
+
+def test_splits_and_purposes_share_no_walks(world, walked):
+    by_purpose = {}
+    for split in ("train", "valid", "test"):
+        for purpose in PURPOSES:
+            walked.clear()
+            sample_queries(world, {"2p": 20}, split, seed=3, purpose=purpose)
+            by_purpose[split, purpose] = set(walked)
+    for one, two in combinations(by_purpose, 2):
+        assert by_purpose[one].isdisjoint(by_purpose[two]), (one, two)
+
+
+def test_no_sampler_of_a_seed_repeats_another_s_walks(world, walked):
+    found = []
+    for make in (
+        lambda: sample_queries(world, {"2p": 20}),
+        lambda: sample_answered(world, "2p", 5),
+        lambda: sample_queries(world, {"2p": 20}, "valid"),
+    ):
+        walked.clear()
+        make()
+        assert walked
+        found.append(set(walked))
+    assert len(set.union(*found)) == sum(map(len, found))
+
+
+def test_empty_queries_for_training_and_for_evaluation_are_others(world):
+    rows = [
+        set(map(tuple, sample_empty(world, "3i", 500, 3, edges).symbols.tolist()))
+        for edges in ("train", "all")
+    ]
+    assert all(len(some) == 500 for some in rows)
+    assert rows[0].isdisjoint(rows[1])
+
+
+def test_empty_queries_of_two_structures_are_others(world):
+    one, two = (sample_empty(world, name, 50, 3).symbols for name in ("2p", "2in"))
+    anchors = [set(symbols[:, 0].tolist()) for symbols in (one, two)]
+    assert anchors[0] != anchors[1]
+
+
+def test_listed_pairs_are_shuffled_by_split_and_purpose(world):
+    """1p is listed, not walked: its order must differ too."""
+    orders = [
+        sample_queries(world, {"1p": 50}, "train", seed=3, purpose=purpose).blocks["1p"].symbols
+        for purpose in PURPOSES
+    ]
+    for one, two in combinations(orders, 2):
+        assert one.tolist() != two.tolist()

@@ -8,10 +8,10 @@ import pytest
 import torch
 import uvicorn
 
-from betae import KnowledgeGraph, Run, read_triples
-from betae.server.app import create_app
+from betae import KnowledgeGraph, Run
+from betae.graph.triples import read_triples
+from betae.server.app import bind, create_app, patient
 from betae.server.limits import Limits
-from betae.server.serve import bind, patient
 from tests.answering.helpers import save_run
 from tests.conftest import TOY, TOY_LABELS
 
@@ -24,10 +24,10 @@ def _small_and_in_one_thread():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.answering.calibration.QUERIES", 5)
-        patch.setattr("betae.querysets.sampler.BATCH", 256)
-        patch.setattr("betae.answering.edge_fit.EDGES", 100)
-        patch.setattr("betae.answering.edge_fit.PAIRS", 200)
+        patch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
+        patch.setattr("betae.querysets.sample.WALK_BATCH", 256)
+        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         yield
     torch.set_num_threads(before)
 

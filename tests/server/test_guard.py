@@ -83,7 +83,7 @@ def test_a_surprise_is_neutral_and_logged(of_graph, graph, monkeypatch, caplog):
     def fail(*_):
         raise OSError(f"cannot read {graph.folder}")
 
-    monkeypatch.setattr(browse, "entities", fail)
+    monkeypatch.setattr(browse, "find_entities", fail)
     assert str(graph.folder) not in error_of(of_graph.get("/entities"), 500)
     end = time.monotonic() + 5
     while str(graph.folder) not in caplog.text:  # it is logged once the client has its answer
@@ -146,7 +146,7 @@ def test_too_many_at_once_are_told_to_wait(graph, monkeypatch):
         go_on.wait(10)
         return {}
 
-    monkeypatch.setattr(browse, "entities", slow)
+    monkeypatch.setattr(browse, "find_entities", slow)
     with serving(graph, limits=Limits(requests=1)) as client, ThreadPoolExecutor() as pool:
         first = pool.submit(client.get, "/entities")
         assert begun.wait(10)
@@ -161,7 +161,7 @@ def test_too_many_at_once_are_told_to_wait(graph, monkeypatch):
 
 def test_what_takes_too_long_is_ended(graph, monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(browse, "entities", lambda *_: go_on.wait(10))
+    monkeypatch.setattr(browse, "find_entities", lambda *_: go_on.wait(10))
     with serving(graph, limits=Limits(seconds=0.2, requests=1)) as client:
         assert "0.2 seconds" in error_of(client.get("/entities"), 504)
         go_on.set()
@@ -170,7 +170,7 @@ def test_what_takes_too_long_is_ended(graph, monkeypatch):
 
 def test_what_nobody_waits_for_is_ended(graph, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    monkeypatch.setattr(browse, "entities", lambda *_: (begun.set(), go_on.wait(30)))
+    monkeypatch.setattr(browse, "find_entities", lambda *_: (begun.set(), go_on.wait(30)))
     with serving(graph, limits=Limits(requests=1)) as client:
         with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
             connection.sendall(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -188,9 +188,7 @@ def test_many_silent_connections_do_no_harm(of_graph):
         opened = [await asyncio.open_connection(host, port) for _ in range(300)]
         for number, (_, writer) in enumerate(opened):
             if number % 2:
-                writer.write(
-                    b"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
-                )
+                writer.write(HALF_A_REQUEST)
         async with httpx.AsyncClient(base_url=of_graph.base_url) as client:
             responses = [await client.get("/relations") for _ in range(5)]
         for _, writer in opened:

@@ -65,7 +65,7 @@ def test_an_unknown_entity_is_not_found(of_graph):
 
 def test_missing_edges_are_the_most_probable_ones(of_run, run):
     given = of_run.get("/entities/cat/edges", params={"missing": 4}).json()["missing"]
-    expected = run.missing_edges(entity="cat", above=0.01)[:4]
+    expected = run.complete(entity="cat", above=0.01).to_polars()[:4]
     assert [(edge["head"], edge["relation"], edge["tail"]) for edge in given] == [
         (row["head"], row["relation"], row["tail"]) for row in expected.iter_rows(named=True)
     ]

@@ -9,6 +9,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
+pytestmark = pytest.mark.slow
+
 load_all_checks()
 # A text that the description allows need not be a question that makes sense.
 NOT_CHECKED = CHECKS.get_by_names(["positive_data_acceptance"])
@@ -22,6 +24,7 @@ BOUNDED = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_what_comes_back_is_described(mode, of_run):
     schema = schemathesis.openapi.from_url(f"{of_run.base_url}/openapi.json")

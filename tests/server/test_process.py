@@ -65,6 +65,7 @@ def test_a_port_is_taken_once(served, graph, monkeypatch, capsys):
     assert (code, f"port {port}" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_requests_under_way_are_answered_before_it_ends(served):
     process, address = served
     pairs = " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(4))
@@ -107,6 +108,6 @@ def test_a_damaged_run_is_named(run, tmp_path, monkeypatch, capsys):
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys, graph):
-    monkeypatch.setattr("betae.cli.serve.find_spec", lambda name: None if name == "uvicorn" else 1)
+    monkeypatch.setattr("betae.cli.runs.find_spec", lambda name: None if name == "uvicorn" else 1)
     code, _, err = run_main(monkeypatch, capsys, "serve", graph.folder)
     assert (code, "pip install 'betae[serve]'" in err.replace("\n", " ")) == (2, True)

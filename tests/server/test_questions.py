@@ -2,13 +2,16 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import torch
 
-from betae import UnknownEntity, answers, select
-from betae.answering import by_completion
-from betae.answering.answerer import Asked
+from betae.answering import truth
+from betae.answering.answerer import QuestionRequest
+from betae.errors import UnknownEntity
+from betae.exact.answers import answers
+from betae.exact.select import select
 from betae.graph.edges import EDGES
 from betae.queries.structures import STRUCTURES
 from betae.server.questions import Questions
@@ -86,7 +89,7 @@ def deep(levels):
     ("tree", "status", "words"),
     [
         ({"relation": "parents", "of": {"entity": "ann"}}, 400, "'parents'"),
-        ({"entity": "_"}, 400, "placeholder"),
+        ({"entity": "_"}, 400, "no entity '_'"),
         (deep(5), 400, "5 operators"),
         (deep(150), 400, "150 operators"),
         (deep(300), 422, "of"),
@@ -188,18 +191,15 @@ def test_markup_in_a_label_is_data(of_run):
 
 def test_questions_that_wait_are_answered_together(run):
     sizes, begun, go_on = [], threading.Event(), threading.Event()
-    its = Questions(run, at_once=4, observe=sizes.append)
-    try:
+    with closing(Questions(run, batch_size=4, observe=sizes.append)) as its:
         its.call(lambda: (begun.set(), go_on.wait(30)))
         assert begun.wait(30)
         names = ["ann", "bob", "cat", "dan", "eve", "fay"]
-        asked = [Asked(f"?X . lives_in({name}, ?X)", k=3) for name in names]
+        asked = [QuestionRequest(f"?X . lives_in({name}, ?X)", k=3) for name in names]
         waiting = [its.ask(each, "completed", "all") for each in asked]
         waiting[1].cancel()
         go_on.set()
         found = [future.result(30) for future in waiting if not future.cancelled()]
-    finally:
-        its.close()
     assert sizes == [3, 2]  # four at a time, less the one that nobody waits for
     expected = [run.answerer().answer(each.question, 3) for each in asked]
     del expected[1]
@@ -211,21 +211,20 @@ def test_questions_that_wait_are_answered_together(run):
 def test_each_is_told_as_soon_as_it_is_answered(run, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
 
-    def evaluate(completed, structure, symbols):
+    def evaluate(completed, structure, *others):
         if structure == STRUCTURES["2p"]:
             begun.set()
             assert go_on.wait(30)
-        return original(completed, structure, symbols)
+        return original(completed, structure, *others)
 
-    original = by_completion.evaluate
-    monkeypatch.setattr(by_completion, "evaluate", evaluate)
-    its = Questions(run, at_once=4, observe=lambda _: None)
-    try:
+    original = truth._evaluate
+    monkeypatch.setattr(truth, "_evaluate", evaluate)
+    with closing(Questions(run, batch_size=4, observe=lambda _: None)) as its:
         its.call(its.answerer).result(30)
         blocker = threading.Event()
         its.call(lambda: blocker.wait(30))
         first, second = (
-            its.ask(Asked(text), "completed", "all")
+            its.ask(QuestionRequest(text), "completed", "all")
             for text in ("?X . lives_in(bob, ?X)", GRANDCHILDREN)
         )
         blocker.set()
@@ -234,50 +233,38 @@ def test_each_is_told_as_soon_as_it_is_answered(run, monkeypatch):
         assert not second.done()
         go_on.set()
         assert second.result(30)["answers"]
-    finally:
-        its.close()
 
 
 def test_a_core_is_left_for_the_requests(run, monkeypatch):
     monkeypatch.setattr("betae.server.questions.parallel.num_threads", lambda: 4)
-    its = Questions(run, at_once=4, observe=lambda _: None)
-    try:
+    with closing(Questions(run, batch_size=4, observe=lambda _: None)) as its:
         assert its.call(torch.get_num_threads).result(30) == 3
         its.call(lambda: torch.set_num_threads(1)).result(30)
-    finally:
-        its.close()
 
 
-def test_all_choices_of_edges_share_one_cache(run):
-    its = Questions(run, at_once=4, observe=lambda _: None)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("betae.server.questions.CACHE_BYTES", 4 * 16 * run.graph.num_entities)
-            capacities = {
-                edges: its.call(lambda edges=edges: its.answerer(edges=edges)).result(30)
-                for edges in EDGES
-            }
-    finally:
-        its.close()
+def test_all_choices_of_edges_share_one_cache(run, monkeypatch):
+    monkeypatch.setattr("betae.server.questions.CACHE_BYTES", 4 * 16 * run.graph.num_entities)
+    with closing(Questions(run, batch_size=4, observe=lambda _: None)) as its:
+        capacities = {
+            edges: its.call(lambda edges=edges: its.answerer(edges=edges)).result(30)
+            for edges in EDGES
+        }
     rows = {edges: each.ranker.completed.capacity for edges, each in capacities.items()}
     assert rows == {"all": 8, "train+valid": 4, "train": 4}  # 16 together
 
 
 def test_a_bad_question_spoils_no_other(run):
     go_on = threading.Event()
-    its = Questions(run, at_once=8, observe=lambda _: None)
-    try:
+    with closing(Questions(run, batch_size=8, observe=lambda _: None)) as its:
         its.call(lambda: go_on.wait(30))
         good, bad = (
-            its.ask(Asked(text), "completed", "all")
+            its.ask(QuestionRequest(text), "completed", "all")
             for text in ("?X . parent(ann, ?X)", "?X . parent(nobody, ?X)")
         )
         go_on.set()
         assert good.result(30)["num_known"] == 2
         with pytest.raises(UnknownEntity, match="nobody"):
             bad.result(30)
-    finally:
-        its.close()
 
 
 def test_many_clients_at_once_get_their_own_answers(of_run, run):

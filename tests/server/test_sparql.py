@@ -13,10 +13,9 @@ import pytest
 from rdflib.plugins.stores.sparqlstore import SPARQLStore
 from SPARQLWrapper import CSV, JSON, POST, SPARQLWrapper
 
-from betae import select
-from betae.server.facts import Facts
-from betae.server.limits import Limits
-from betae.server.refusals import Refused
+from betae.exact.select import select
+from betae.server.facts import Facts, _result
+from betae.server.limits import Limits, Refused
 from tests.server.conftest import serving
 
 QUESTION = "SELECT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
@@ -108,16 +107,6 @@ def test_updates_are_refused(of_graph):
     assert of_graph.get("/sparql", params=ask).json()["boolean"] is False
 
 
-def test_no_other_server_is_asked(of_graph, address):
-    for before in ("", "?a ?b 5", "?a ?b ?c.", "#\n"):
-        query = f"SELECT * {{ {before}seRVice <{address}> {{ ?d ?e ?f }} }}"
-        response = of_graph.get("/sparql", params={"query": query})
-        assert response.status_code == 400
-        assert "SERVICE" in response.json()["error"]
-    harmless = "SELECT ?service { ?service betae:service <http://x/service> }"
-    assert of_graph.get("/sparql", params={"query": harmless}).status_code == 200
-
-
 def test_what_cannot_be_answered_is_said(of_graph):
     response = of_graph.get("/sparql", params={"query": "SELECT *\n{ ?a ?b }"})
     error = response.json()
@@ -141,6 +130,7 @@ def test_results_have_a_limit(of_graph):
     assert "LIMIT" in response.json()["error"]
 
 
+@pytest.mark.slow
 def test_a_query_without_end_is_ended(graph, rows):
     pairs = " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(9))
     endless = f"SELECT (COUNT(*) AS ?n) {{ {pairs} }}"
@@ -159,13 +149,14 @@ def test_a_body_is_no_json_by_chance(address):
     assert response.status_code == 415
 
 
+@pytest.mark.slow
 def test_processes_that_die_do_no_harm(graph):
     facts = Facts(graph, Limits(memory_bytes=2**31))
 
     async def work():
-        limit, _ = await facts._call(resource.getrlimit, resource.RLIMIT_DATA)
+        limit, _ = await _result(facts._engines, resource.getrlimit, resource.RLIMIT_DATA)
         with pytest.raises(Refused, match="memory"):
-            await facts._call(os.abort)  # as it ends when there is no more memory
+            await _result(facts._engines, os.abort)  # as it ends when there is no more memory
         facts._store = Future()
         facts._store.set_exception(OSError("died while the store was written"))
         (Path(facts._folder.name) / "store" / "half").mkdir(parents=True)

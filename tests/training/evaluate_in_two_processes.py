@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from betae import run as run_module
-from betae.evaluation import parts, ranks
+from betae.evaluation import evaluate as evaluation_module
 from betae.graph.graph import KnowledgeGraph
 from betae.querysets.query_set import QuerySet
 from betae.run import train
@@ -24,19 +24,19 @@ def main():
     torch.set_num_threads(1)
     seen = {"ranked": [], "written": [], "mrr": []}
 
-    def rank_rows(distances, block):
+    def rank_rows(distances, block, rank=evaluation_module.rank_rows):
         seen["ranked"] += block.symbols.tolist()
-        return ranks.rank_rows(distances, block)
+        return rank(distances, block)
 
-    def save_evaluation(evaluation, folder, name, save=run_module.save_evaluation):
-        seen["written"].append(name)
-        save(evaluation, folder, name)
+    def save_evaluation(evaluation, folder, save=run_module.save_evaluation):
+        seen["written"].append(evaluation.name)
+        return save(evaluation, folder)
 
-    run_module.save_evaluation, parts.rank_rows = save_evaluation, rank_rows
+    run_module.save_evaluation, evaluation_module.rank_rows = save_evaluation, rank_rows
     config = small_config("gqe", steps=2, structures=POSITIVE)
-    run = train(graph, config, out / "run")
+    run = train(graph, out / "run", config)
     for name in ("once", "twice"):
-        evaluation = run.evaluate(queries, name, empty_queries=0)
+        evaluation = run.evaluate(queries, name, method="embedding", empty_queries=0)
         seen["mrr"].append({k: result.metrics.mrr for k, result in evaluation.structures.items()})
     (out / f"{me}.json").write_text(json.dumps(seen))
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import socket
 from contextlib import suppress
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -14,10 +15,11 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.triples import Triples
 from betae.querysets.sample import sample_queries
 from betae.training import loop
-from betae.training.config import make_config
+from betae.training.config import AdamConfig, MarginConfig, SoftmaxConfig, TrainConfig
 from betae.training.folder import RunFolder
 
 MIX = {"1p": 1.0, "2p": 1.0, "2i": 1.0, "2in": 0.3}
+MARGIN = ("negatives", "margin")  # settings of the margin loss
 POSITIVE = {"1p": 1.0, "2p": 1.0, "2i": 1.0}
 SMALL = {
     "betae": {"dim": 8, "hidden": 8},
@@ -48,7 +50,7 @@ def small_graph(seed=0, num_entities=30, num_relations=3, num_edges=120, num_val
 
 
 def small_config(model_name="betae", model=None, **changes):
-    """A recipe that takes a second."""
+    """A recipe that takes a second; settings of all tables are keywords: see `nested`."""
     values = {
         "structures": {"1p": 1.0} if model_name == "complex" else MIX,
         "candidates": 16,
@@ -63,7 +65,35 @@ def small_config(model_name="betae", model=None, **changes):
         "precision": "float32",  # some processors have fast bfloat16, and would be less exact
     }
     values.update(changes)
-    return make_config({**values, "model": {"name": model_name, **(model or SMALL[model_name])}})
+    others = ("candidates", "initial_scale") if values.get("loss") == "margin" else MARGIN
+    values = {name: value for name, value in values.items() if name not in others}
+    values["model"] = {"name": model_name, **(model or SMALL[model_name])}
+    return TrainConfig.from_json(nested(values))
+
+
+TABLES = {
+    "loss": ("loss", "name"),
+    "validate_every": ("validation", "every"),
+    "validation_queries": ("validation", "queries"),
+    "patience": ("validation", "patience"),
+}
+PARTS = {"loss": (SoftmaxConfig, MarginConfig), "optimizer": (AdamConfig,)}
+for table, kinds in PARTS.items():
+    TABLES |= {each.name: (table, each.name) for kind in kinds for each in fields(kind)}
+
+
+def nested(values):
+    """Put settings, given by name alone, into the tables of a recipe."""
+    recipe = {}
+    for name, value in values.items():
+        if name == "predictor" and value:
+            recipe[name] = nested(value)
+        elif name in TABLES and not isinstance(value, dict):
+            table, key = TABLES[name]
+            recipe.setdefault(table, {})[key] = value
+        else:
+            recipe[name] = value
+    return recipe
 
 
 def stored_queries(graph, structures=MIX, number=40):

@@ -13,8 +13,8 @@ import torch
 from betae.errors import InvalidArgument, StoreError
 from betae.models.store import build_model, load_model
 from betae.training import loop
-from betae.training.checkpoint import Checkpoint, Progress
-from betae.training.folder import RunFolder
+from betae.training.folder import Checkpoint, Progress, RunFolder
+from tests.manifests import edit_manifest
 from tests.training.helpers import (
     assert_bit_equal,
     in_process,
@@ -22,7 +22,6 @@ from tests.training.helpers import (
     run_training,
     small_config,
     small_graph,
-    weights,
 )
 
 
@@ -42,14 +41,14 @@ def names(run, prefix=""):
 
 def test_there_and_back(graph, tmp_path):
     model = model_of(graph)
-    progress = Progress(7, 1.25, 12.5, 5, 1, {"1p": [3], "2p": [4, 5]})
+    progress = Progress(7, 1.25, 12.5, 5, 1, [0.5], {"1p": [3], "2p": [4, 5]})
     extra = {"a": torch.arange(3.0), "b": torch.tensor(4)}
     random_state = torch.get_rng_state()
     run = RunFolder(tmp_path)
     run.save_checkpoint(Checkpoint(model, extra, progress), graph.fingerprint)
     torch.manual_seed(99)
     other = model_of(graph, seed=1)
-    loaded = run.load_checkpoint(other, graph.fingerprint)
+    loaded = run.load_checkpoint(other, graph.fingerprint, {})
     assert loaded.progress == progress
     assert_bit_equal(loaded.tensors, extra)
     assert_bit_equal(model.state_dict(), other.state_dict())
@@ -67,12 +66,12 @@ def test_the_random_numbers_of_a_gpu_are_kept(graph, tmp_path, monkeypatch):
     run.save_checkpoint(Checkpoint(model, {}, Progress(1)), graph.fingerprint)
     expected = states[0].clone()
     states[0] += 1  # training goes on
-    loaded = run.load_checkpoint(model, graph.fingerprint)
+    loaded = run.load_checkpoint(model, graph.fingerprint, {})
     assert loaded.tensors == {}
     assert len(states) == 2
     assert torch.equal(states[1], expected)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    run.load_checkpoint(model, graph.fingerprint)  # on a machine without
+    run.load_checkpoint(model, graph.fingerprint, {})  # on a machine without
     assert len(states) == 2
 
 
@@ -82,7 +81,7 @@ def test_a_checkpoint_without_a_gpu_is_resumed_on_one(graph, tmp_path, monkeypat
     save(tmp_path, model, Progress(1), graph)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_rng_state", pytest.fail)
-    assert RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint).progress == Progress(1)
+    assert RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint, {}).progress == Progress(1)
 
 
 def test_others_may_read_what_others_may_read(graph, tmp_path):
@@ -99,19 +98,19 @@ def test_older_ones_are_deleted_after(graph, tmp_path):
         save(tmp_path, model, Progress(step), graph)
         RunFolder(tmp_path).save_best(model, step, graph.fingerprint)
     assert len(names(tmp_path, "checkpoint-")) == len(names(tmp_path, "best-")) == 1
-    loaded = RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint)
+    loaded = RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint, {})
     assert loaded.progress.step == 100_000_000
 
 
 def test_nothing_to_load(graph, tmp_path):
-    assert RunFolder(tmp_path).load_checkpoint(model_of(graph), graph.fingerprint) is None
+    assert RunFolder(tmp_path).load_checkpoint(model_of(graph), graph.fingerprint, {}) is None
     assert RunFolder(tmp_path / "missing").newest("checkpoint") is None
 
 
 def test_another_graph(graph, tmp_path):
     save(tmp_path, model_of(graph), Progress(1), graph)
     with pytest.raises(InvalidArgument, match="was trained on another graph"):
-        RunFolder(tmp_path).load_checkpoint(model_of(graph), small_graph(seed=1).fingerprint)
+        RunFolder(tmp_path).load_checkpoint(model_of(graph), small_graph(seed=1).fingerprint, {})
 
 
 def test_the_newest_is_used_and_leftovers_are_not(train, tmp_path):
@@ -156,6 +155,7 @@ def limited_training(run, config, queries, valid, limit, message):
         os._exit(3)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_good_one(queries, valid, train, tmp_path):
     run, file = tmp_path / "run", tmp_path / "message.txt"
 
@@ -218,7 +218,7 @@ def test_the_best_checkpoint_follows_validation(train, tmp_path, monkeypatch):
     assert_bit_equal(load_model(RunFolder(tmp_path / "run").best_model()).state_dict(), seen[1])
     assert not all(torch.equal(seen[1][name], seen[2][name]) for name in seen[1])
     small = small_graph()
-    loaded = RunFolder(tmp_path / "run").load_checkpoint(model_of(small), small.fingerprint)
+    loaded = RunFolder(tmp_path / "run").load_checkpoint(model_of(small), small.fingerprint, {})
     assert loaded.progress.validations_since_best == 1
 
 
@@ -245,9 +245,11 @@ def test_no_metrics(tmp_path):
         RunFolder(tmp_path).read_metrics()
 
 
-def test_weights_helper_sees_everything(train, tmp_path):
-    """Else comparing runs by it would say little."""
-    train(steps=5)
-    found = weights(RunFolder(tmp_path / "run").newest("checkpoint"))
-    assert {"model/entities", "state/entities.second", "state/random_state"} <= found.keys()
-    assert {"state/loss.log_scale", "state/num_steps", "state/0.exp_avg"} <= found.keys()
+@pytest.mark.parametrize("progress", [None, {"steps": "x", "step": "x"}, {"positions": {"1p": 3}}])
+def test_a_progress_of_another_type(progress, graph, tmp_path):
+    model = model_of(graph)
+    save(tmp_path, model, Progress(1), graph)
+    folder = RunFolder(tmp_path).newest("checkpoint")
+    edit_manifest(folder, lambda manifest: manifest.update(progress=progress))
+    with pytest.raises(StoreError, match=r"is damaged: .*progress"):
+        RunFolder(tmp_path).load_checkpoint(model, graph.fingerprint, {})

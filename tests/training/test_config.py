@@ -7,9 +7,17 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from betae.errors import InvalidArgument, StoreError
-from betae.models import BetaConfig, BoxConfig, ComplexConfig, VectorConfig
+from betae.models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig
 from betae.queries.structures import NEGATION, TRAINING
-from betae.training.config import TrainConfig, make_config, read_recipe
+from betae.training.config import (
+    AdagradConfig,
+    AdamConfig,
+    LinkLossConfig,
+    MarginConfig,
+    SoftmaxConfig,
+    TrainConfig,
+    ValidationConfig,
+)
 from betae.training.folder import RunFolder
 from tests.training.helpers import small_config
 
@@ -17,16 +25,16 @@ from tests.training.helpers import small_config
 def test_a_recipe_changes_the_defaults(write):
     path = write(
         "recipe.toml",
-        'steps = 7\nlearning_rate = 1e-2\n[model]\nname = "query2box"\ndim = 16\n'
-        "[structures]\n1p = 2\n2i = 0.5\n",
+        'steps = 7\n[model]\nname = "query2box"\ndim = 16\n[structures]\n1p = 2\n2i = 0.5\n'
+        "[optimizer]\nlearning_rate = 1e-2\n",
     )
-    config = read_recipe(path)
-    assert (config.steps, config.learning_rate) == (7, 0.01)
+    config = TrainConfig.read(path)
+    assert (config.steps, config.optimizer) == (7, AdamConfig(learning_rate=0.01))
     assert config.structures == {"1p": 2, "2i": 0.5}
-    assert config.model == BoxConfig(dim=16)
+    assert config.model == Query2BoxConfig(dim=16)
     defaults = TrainConfig()
     for field in fields(TrainConfig):
-        if field.name not in ("steps", "learning_rate", "model", "structures"):
+        if field.name not in ("steps", "optimizer", "model", "structures"):
             assert getattr(config, field.name) == getattr(defaults, field.name)
 
 
@@ -36,20 +44,46 @@ def test_the_default_mix_is_the_papers():
 
 def test_the_defaults_of_a_link_predictor():
     """Another learning rate, since Adagrad's falls by itself, and nothing but edges."""
-    config = make_config({"model": {"name": "complex"}})
+    config = TrainConfig.from_json({"model": {"name": "complex"}})
     assert config == TrainConfig(model=ComplexConfig())
-    assert (config.structures, config.learning_rate) == ({"1p": 1.0}, 0.1)
+    assert (config.structures, config.optimizer.learning_rate) == ({"1p": 1.0}, 0.1)
     assert config.is_for_links
-    for model in (BetaConfig(), BoxConfig(), VectorConfig()):
-        assert TrainConfig(model=model).learning_rate == 1.5e-3
+    for model in (BetaConfig(), Query2BoxConfig(), GQEConfig()):
+        assert TrainConfig(model=model).optimizer == AdamConfig(learning_rate=1.5e-3)
         assert not TrainConfig(model=model).is_for_links
-    assert TrainConfig(model=ComplexConfig(), learning_rate=0.5).learning_rate == 0.5
 
 
-@pytest.mark.parametrize("values", [{"loss": "margin"}, {"empty": 0.1}, {"decay": 0.1}], ids=str)
-def test_a_link_predictor_has_its_own_loss(values):
-    with pytest.raises(InvalidArgument, match=r"leave out loss, empty and decay.*n3"):
-        make_config({"model": {"name": "complex"}, **values})
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"loss": {"name": "margin"}}, "[loss] (LinkLossConfig) has no setting 'name'."),
+        ({"loss": {"unanswerable": 0.1}}, "has no setting 'unanswerable'"),
+        ({"optimizer": {"weight_decay": 0.1}}, "[optimizer] (AdagradConfig) has no setting"),
+    ],
+    ids=str,
+)
+def test_a_link_predictor_has_its_own_loss_and_optimizer(values, message):
+    with pytest.raises(InvalidArgument) as error:
+        TrainConfig.from_json({"model": {"name": "complex"}, **values})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ComplexConfig(), "loss": MarginConfig()}, "ComplexConfig needs LinkLossConfig."),
+        ({"loss": LinkLossConfig()}, "BetaConfig needs SoftmaxConfig or MarginConfig."),
+        ({"loss": "margin"}, "loss is 'margin'; BetaConfig needs SoftmaxConfig or MarginConfig."),
+        ({"optimizer": AdagradConfig()}, "BetaConfig needs AdamConfig."),
+        ({"validation": 3}, "validation is 3; BetaConfig needs ValidationConfig."),
+        ({"predictor": TrainConfig()}, "predictor is for a link predictor"),
+    ],
+    ids=str,
+)
+def test_parts_that_do_not_fit(settings, message):
+    with pytest.raises(InvalidArgument) as error:
+        TrainConfig(**settings)
+    assert message in str(error.value)
 
 
 def test_a_config_does_not_change():
@@ -58,7 +92,7 @@ def test_a_config_does_not_change():
 
 
 def test_an_empty_recipe_is_the_default(write):
-    assert read_recipe(write("recipe.toml", "")) == TrainConfig()
+    assert TrainConfig.read(write("recipe.toml", "")) == TrainConfig()
 
 
 def test_the_effective_config_goes_there_and_back(tmp_path):
@@ -66,7 +100,7 @@ def test_the_effective_config_goes_there_and_back(tmp_path):
     RunFolder(tmp_path / "run").save_config(config)
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["model"] == {"name": "gqe", "dim": 8, "span": 0.5}
-    assert saved["table_rate"] == TrainConfig().table_rate  # defaults are written out
+    assert saved["optimizer"]["table_rate"] == AdamConfig().table_rate  # defaults are written out
     assert saved.keys() == {field.name for field in fields(TrainConfig)}
     assert RunFolder(tmp_path / "run").read_config().to_json() == config.to_json()
     RunFolder(tmp_path / "run").check_same_config(config)
@@ -75,9 +109,9 @@ def test_the_effective_config_goes_there_and_back(tmp_path):
 def test_another_config_names_what_differs(tmp_path):
     RunFolder(tmp_path).save_config(small_config())
     other = small_config(seed=3, learning_rate=0.5)
-    with pytest.raises(InvalidArgument, match=r"\(learning_rate, seed differ\)"):
+    with pytest.raises(InvalidArgument, match=r"\(optimizer\.learning_rate, seed differ\)"):
         RunFolder(tmp_path).check_same_config(other)
-    with pytest.raises(InvalidArgument, match=r"\(model differ\)"):
+    with pytest.raises(InvalidArgument, match=r"\(model\.dim differ\)"):
         RunFolder(tmp_path).check_same_config(small_config(model={"dim": 4, "hidden": 8}))
 
 
@@ -89,22 +123,47 @@ def test_configs_that_cannot_be_read(tmp_path):
         RunFolder(tmp_path).read_config()
 
 
+def test_a_run_of_an_earlier_version(tmp_path):
+    old = {"model": {"name": "betae"}, "loss": "softmax", "candidates": 16, "learning_rate": 0.1}
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    with pytest.raises(StoreError, match=r"written by an earlier version.*train the run again"):
+        RunFolder(tmp_path).read_config()
+    for damaged in ("[]", '{"steps": 0}', '{"loss": 3}'):
+        (tmp_path / "config.json").write_text(damaged)
+        with pytest.raises(StoreError, match="is damaged"):
+            RunFolder(tmp_path).read_config()
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"learning_rat": 1}, "has no setting 'learning_rat'. Did you mean 'learning_rate'?"),
+        (
+            {"optimizer": {"learning_rat": 1}},
+            "[optimizer] (AdamConfig) has no setting 'learning_rat'. Did you mean 'learning_rate'?",
+        ),
+        ({"size": 0.1}, "no setting 'size'. It is now cardinality_weight in [loss]."),
+        ({"validate_every": 1}, "no setting 'validate_every'. It is now every in [validation]."),
+        ({"loss": {"candidate": 1}}, "[loss] (SoftmaxConfig) has no setting 'candidate'."),
+        ({"loss": {"name": "margin", "candidates": 1}}, "[loss] (MarginConfig) has no setting"),
+        ({"loss": {"candidates": 0}}, "[loss] candidates is 0; it must be a whole number above 0."),
+        (
+            {"predictor": {"model": {"name": "complex"}, "loss": {"candidates": 0}}},
+            "[predictor]: [loss] candidates is 0",
+        ),
+        ({"predictor": 3}, "predictor is 3; it must be a table."),
         ({"batchsize": 1}, "has no setting 'batchsize'. Did you mean 'batch_size'?"),
         ({"Seed": 1}, "Did you mean 'seed'?"),
-        ({"model": {"dims": 4}}, "model has no setting 'dims'. Did you mean 'dim'?"),
+        ({"model": {"dims": 4}}, "[model] (BetaConfig) has no setting 'dims'. Did you mean 'dim'?"),
         (
             {"model": {"name": "query2box", "hidden": 4}},
-            "model has no setting 'hidden'.",
+            "[model] (Query2BoxConfig) has no setting 'hidden'.",
         ),
         (
             {"model": {"name": "ball"}},
             "model.name is 'ball'; choose one of betae, query2box, gqe, complex.",
         ),
-        ({"loss": "mse"}, "loss is 'mse'; choose one of softmax, margin."),
+        ({"loss": {"name": "mse"}}, "loss.name is 'mse'; choose one of softmax, margin."),
+        ({"loss": "margin"}, "loss is 'margin'; it must be a table."),
         (
             {"precision": "float16"},
             "precision is 'float16'; choose one of auto, float32, bfloat16.",
@@ -119,60 +178,43 @@ def test_configs_that_cannot_be_read(tmp_path):
 )
 def test_bad_names_and_choices(values, message):
     with pytest.raises(InvalidArgument) as error:
-        make_config(values)
+        TrainConfig.from_json(values)
     assert message in str(error.value)
 
 
-COUNTS = ["candidates", "negatives", "batch_size", "steps", "validate_every", "checkpoint_every"]
-AMOUNTS = ["scale", "margin", "learning_rate", "table_rate"]
-OR_ZERO = ["warmup", "validation_queries", "patience", "seed"]
+PARTS = [SoftmaxConfig, MarginConfig, LinkLossConfig, AdamConfig, AdagradConfig, ValidationConfig]
+SETTINGS = [
+    (part, item.name, item.default) for part in (*PARTS, TrainConfig) for item in fields(part)
+]
+NUMBERS = [each for each in SETTINGS if type(each[2]) in (int, float)]
+OR_ZERO = {"warmup", "queries", "patience", "seed", "log_partition_weight", "smoothing"}
+OR_ZERO |= {"degree_correction", "cardinality_weight", "unanswerable", "weight_decay"}
 
 
-@pytest.mark.parametrize("value", [0, -1, "7", None, True, math.nan, [1]])
-@pytest.mark.parametrize("name", [*COUNTS, *AMOUNTS])
-def test_numbers_that_must_be_positive(name, value):
-    if (name, value) == ("learning_rate", None):
-        pytest.skip("the model's own")
-    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a .*number above 0"):
-        make_config({name: value})
-
-
-@pytest.mark.parametrize("value", [-1, "7", None, True, math.nan])
-@pytest.mark.parametrize("name", OR_ZERO)
-def test_numbers_that_may_be_zero(name, value):
-    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a whole number at least 0"):
-        make_config({name: value})
-    assert getattr(make_config({name: 0}), name) == 0
-
-
-@pytest.mark.parametrize("value", [-1, "7", None, True, math.nan])
-@pytest.mark.parametrize(
-    "name", ["normalisation", "smoothing", "popularity", "size", "empty", "decay"]
-)
-def test_weights_of_costs_may_be_zero(name, value):
-    with pytest.raises(InvalidArgument, match=f"{name} is .*it must be a number at least 0"):
-        make_config({name: value})
-    assert getattr(make_config({name: 0}), name) == 0
+@pytest.mark.parametrize(("part", "name", "default"), NUMBERS)
+def test_numbers_out_of_range(part, name, default):
+    kind = "whole number" if isinstance(default, int) else "number"
+    bound = "at least 0" if name in OR_ZERO else "above 0"
+    wrong = [-1, "7", [1], True, math.nan, math.inf]
+    wrong += [0] * (name not in OR_ZERO) + [1.5] * isinstance(default, int)
+    for value in wrong:
+        with pytest.raises(InvalidArgument) as error:
+            part(**{name: value})
+        assert str(error.value) == f"{name} is {value!r}; it must be a {kind} {bound}."
+    if name in OR_ZERO:
+        assert getattr(part(**{name: 0}), name) == 0
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])
-def test_near_misses_is_true_or_false(value):
-    with pytest.raises(
-        InvalidArgument, match=f"near_misses is {value!r}; it must be true or false"
-    ):
-        make_config({"near_misses": value})
-
-
-@pytest.mark.parametrize("name", [*COUNTS, *OR_ZERO])
-def test_counts_are_whole_numbers(name):
-    with pytest.raises(InvalidArgument, match=name):
-        make_config({name: 1.5})
+def test_hard_negatives_is_true_or_false(value):
+    with pytest.raises(InvalidArgument, match=f"hard_negatives is {value!r}; it must be true or"):
+        SoftmaxConfig(hard_negatives=value)
 
 
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        ({"learning_rate": math.inf}, "learning_rate"),
+        ({"optimizer": {"learning_rate": math.inf}}, "learning_rate"),
         ({"seed": -0.5}, "seed"),
         ({"model": {"name": ["betae"]}}, "model.name"),
         ({"model": {"dim": 2.5}}, "dim"),
@@ -188,7 +230,7 @@ def test_counts_are_whole_numbers(name):
 )
 def test_values_of_another_kind(values, name):
     with pytest.raises(InvalidArgument, match=name):
-        make_config(values)
+        TrainConfig.from_json(values)
 
 
 @pytest.mark.parametrize(
@@ -204,16 +246,16 @@ def test_values_of_another_kind(values, name):
 def test_bad_recipes_name_the_file(content, message, write):
     path = write("recipe.toml", content)
     with pytest.raises(InvalidArgument) as error:
-        read_recipe(path)
+        TrainConfig.read(path)
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
 
 
 def test_a_recipe_that_is_not_there(tmp_path):
     with pytest.raises(InvalidArgument, match="There is no recipe"):
-        read_recipe(tmp_path / "no.toml")
+        TrainConfig.read(tmp_path / "no.toml")
 
 
 def test_a_recipe_that_is_a_folder(tmp_path):
     with pytest.raises(InvalidArgument, match=str(tmp_path)):
-        read_recipe(tmp_path)
+        TrainConfig.read(tmp_path)

@@ -14,9 +14,8 @@ from betae import parallel
 from betae.models.execute import Group
 from betae.run import Run
 from betae.training import distributed, loop
-from betae.training.batches import make_batch
+from betae.training.batches import make_batch, open_streams
 from betae.training.folder import RunFolder
-from betae.training.streams import open_streams
 from tests.training.helpers import (
     MIX,
     free_port,
@@ -26,6 +25,8 @@ from tests.training.helpers import (
     timeless,
 )
 from tests.training.two_processes import recipe_of, valid_for
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +102,7 @@ def test_two_processes_learn_what_one_does(name, two, graph, valid, tmp_path):
 def test_the_command_and_a_single_writer(graph_folder, tmp_path, write):
     recipe = write(
         "recipe.toml",
-        "steps = 100\nbatch_size = 16\nvalidate_every = 100\nvalidation_queries = 4\n"
+        "steps = 100\nbatch_size = 16\nvalidation = {every = 100, queries = 4}\n"
         "[structures]\n1p = 1\n2i = 1\n[model]\ndim = 4\nhidden = 4\n",
     )
     done = torchrun("betae", "train", graph_folder, "--recipe", recipe, "--out", tmp_path / "run")
@@ -170,7 +171,7 @@ def test_shares_make_up_the_batch(size, structures, batch_size, graph, monkeypat
     monkeypatch.setattr(distributed, "num_processes", lambda: size)
     seen, sizes = [], []
     for rank in range(size):
-        monkeypatch.setattr(distributed, "process_number", lambda number=rank: number)
+        monkeypatch.setattr(distributed, "process_index", lambda number=rank: number)
         share = distributed.share_of(batch)
         sizes.append(len(share))
         assert torch.equal(share.candidates, batch.candidates)
@@ -221,7 +222,7 @@ def test_all_processes_know_the_results_and_the_first_writes_them(evaluated, gra
     out, seen = evaluated
     assert [each["written"] for each in seen] == [["once", "twice"], []]
     run = Run.open(out / "run", graph_folder)
-    alone = run.evaluate(valid, "alone", empty_queries=0)
+    alone = run.evaluate(valid, "alone", method="embedding", empty_queries=0)
     expected = {name: result.metrics.mrr for name, result in alone.structures.items()}
     for each in seen:
         assert each["mrr"] == [pytest.approx(expected)] * 2

@@ -83,17 +83,6 @@ def test_a_graph_on_disk_stays_where_it_is(made, graph):
     assert opened.folder.resolve() == (made / "graphs" / "small").resolve()
 
 
-def test_run_and_graph_may_move_together(folder, graph, tmp_path):
-    run = folder / "runs" / "run"
-    opened = RunFolder(run).open_graph()
-    assert opened.fingerprint == graph.fingerprint
-    assert opened.folder.resolve() == folder.resolve() / "graphs" / "small"
-    folder.rename(tmp_path / "again")
-    assert (
-        RunFolder(tmp_path / "again" / "runs" / "run").open_graph().fingerprint == graph.fingerprint
-    )
-
-
 def test_from_any_folder(folder, graph, monkeypatch):
     monkeypatch.chdir(folder / "runs")
     assert RunFolder("run").open_graph().fingerprint == graph.fingerprint
@@ -145,12 +134,6 @@ def test_it_is_another_graph(folder):
         RunFolder(folder / "runs" / "run").open_graph()
 
 
-def test_the_graph_is_damaged(folder):
-    (folder / "graphs" / "small" / "train.npy").write_bytes(b"short")
-    with pytest.raises(StoreError, match=r"train\.npy is truncated or changed"):
-        RunFolder(folder / "runs" / "run").open_graph()
-
-
 @pytest.mark.parametrize(
     "text", [None, "", '{"fold', "{}", "[]", "null", '{"folder": 3}', '{"folder": null}']
 )
@@ -159,13 +142,13 @@ def test_the_place_is_not_known(folder, graph, text):
     (run / "graph.json").unlink()
     if text is not None:
         (run / "graph.json").write_text(text)
-    with pytest.raises(StoreError, match="run does not say where its graph is: give --graph"):
+    with pytest.raises(StoreError, match=r"graph\.json is missing or damaged: give .* --graph"):
         RunFolder(run).open_graph()
     assert RunFolder(run).open_graph(folder / "graphs" / "small").fingerprint == graph.fingerprint
 
 
 def test_it_is_no_run(folder):
-    with pytest.raises(StoreError, match=r"does not say where its graph is|is not a run"):
+    with pytest.raises(StoreError, match=r"graph\.json is missing or damaged|is not a run"):
         RunFolder(folder / "graphs").open_graph()
     with pytest.raises(StoreError, match="is not a run: it holds no model"):
         RunFolder(folder / "graphs").open_graph(folder / "graphs" / "small")

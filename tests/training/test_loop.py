@@ -12,12 +12,13 @@ import torch
 from betae.errors import BetaeError, InvalidArgument, StoreError, TrainingStopped, UnsupportedQuery
 from betae.models.execute import score_queries
 from betae.models.store import build_model, load_model
-from betae.queries.structures import EPFO, NEGATION, STRUCTURES
+from betae.queries.structures import STRUCTURES
 from betae.querysets.query_set import QuerySet
 from betae.querysets.sample import sample_queries
 from betae.training import batches, loop
-from betae.training.config import make_config
-from betae.training.folder import RunFolder
+from betae.training.config import TrainConfig
+from betae.training.folder import Progress, RunFolder
+from betae.training.loop import Window
 from betae.training.losses import SoftmaxLoss
 from tests.training.helpers import (
     POSITIVE,
@@ -35,6 +36,7 @@ from tests.training.helpers import (
 TINY = [(i, 0, i + 1) for i in range(5)] + [(i, 1, i + 2) for i in range(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_name", "loss", "model", "margin"),
     [
@@ -93,15 +95,6 @@ def test_validation_is_the_mean_over_queries_of_the_mean_over_answers(valid):
         assert found[name] == pytest.approx(100 * total / len(block), rel=1e-4)
 
 
-@pytest.mark.parametrize("model_name", ["betae", "query2box"])
-def test_validation_queries_are_of_what_the_model_can_do(model_name):
-    config = small_config(model_name=model_name, structures=POSITIVE, validation_queries=3)
-    model = build_model(config.model, 30, 6)
-    names = {name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])}
-    assert {"1p", "2p", "3p", "2i", "3i", "ip", "pi", "2u", "up"} <= names
-    assert ("2in" in names) == (model_name == "betae")
-
-
 def test_bfloat16_trains_too(train, tmp_path):
     train(precision="bfloat16", steps=10)
     train(tmp_path / "other", precision="float32", steps=10)
@@ -138,6 +131,7 @@ def test_metrics_of_a_run(train, tmp_path):
     assert (tmp_path / "run" / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_waiting_for_queries_is_seen(train, tmp_path, monkeypatch):
     """A slow source of batches shows up as such."""
     make = batches.make_batch
@@ -230,7 +224,7 @@ def break_loss_at(monkeypatch, step, value=math.nan):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops(value, train, tmp_path, monkeypatch):
     break_loss_at(monkeypatch, 32, value)
-    with pytest.raises(TrainingStopped, match=f"The loss is {value} at step 33.*is kept in"):
+    with pytest.raises(TrainingStopped, match=f"The loss is {value} at step 33.*last good model"):
         train()
     assert RunFolder(tmp_path / "run").newest("checkpoint").name == "checkpoint-00000020"
     model = load_model(RunFolder(tmp_path / "run").newest("checkpoint"))
@@ -309,12 +303,12 @@ def test_a_structure_the_model_cannot_do(model_name, train, tmp_path):
 
 @pytest.mark.parametrize("model_name", ["query2box", "gqe", "complex"])
 def test_the_default_mix_fits_every_geometry(model_name, graph, tmp_path):
-    config = make_config(
+    config = TrainConfig.from_json(
         {
             "model": {"name": model_name, **SMALL[model_name]},
             "steps": 2,
             "batch_size": 32,
-            "validation_queries": 2,
+            "validation": {"queries": 2},
         }
     )
     assert loop.fit(graph, config, RunFolder(tmp_path / "run")).step == 2
@@ -346,3 +340,40 @@ def test_a_graph_without_edges(tmp_path):
     graph = graph_of([], num_entities=3, num_relations=1)
     with pytest.raises(InvalidArgument, match="no training queries like"):
         loop.fit(graph, small_config(structures={"1p": 1}), RunFolder(tmp_path / "run"))
+
+
+def test_validation_does_not_count_as_training(train, monkeypatch):
+    monkeypatch.setattr(loop, "validate", lambda *_: time.sleep(0.2) or {"1p": 10.0})
+    start = time.monotonic()
+    first = train(steps=40, report=lambda _: None)
+    assert first.seconds < time.monotonic() - start - 0.4
+    assert train(steps=40, resume=True).seconds == first.seconds  # those of all sessions
+
+
+@pytest.fixture
+def wait(monkeypatch):
+    """Let the time pass without waiting."""
+    now = [100.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    return pass_by
+
+
+def test_a_report_knows_the_time_spent_waiting(wait):
+    def slow_batches():
+        for batch in ("a", "b"):
+            wait(3)
+            yield batch
+
+    window = Window(progress := Progress())
+    for loss, _ in enumerate(window.waiting_for(slow_batches()), start=1):
+        wait(1)  # the step itself
+        progress.losses.append(float(loss))
+        window.queries += 8
+    assert window.flush() == {"loss": 1.5, "queries_per_second": 2.0, "share_waiting": 0.75}
+    progress.losses.append(5.0)
+    wait(1)
+    assert window.flush() == {"loss": 5.0, "queries_per_second": 0.0, "share_waiting": 0.0}

@@ -10,9 +10,8 @@ from torch import nn
 
 from betae.models.execute import embed_queries
 from betae.models.store import build_model
-from betae.training.batches import Batch, make_batch
-from betae.training.losses import MarginLoss, SoftmaxLoss, make_loss
-from betae.training.streams import open_streams
+from betae.training.batches import Batch, make_batch, open_streams
+from betae.training.losses import MarginLoss, SoftmaxLoss, build_loss
 from tests.queries.strategies import examples
 from tests.training.helpers import MIX, POSITIVE, small_config
 
@@ -94,10 +93,10 @@ def softmax_cases(draw):
     st.sampled_from([0.0, 0.2]),
     st.sampled_from([0.0, 0.4]),
 )
-def test_softmax_equals_the_loops(case, weight, smoothing, popularity):
+def test_softmax_equals_the_loops(case, weight, smoothing, correction):
     is_answer, rows, scale = case
-    settings = {"scale": scale, "normalisation": weight, "smoothing": smoothing}
-    loss = SoftmaxLoss(small_config(**settings, popularity=popularity))
+    settings = {"initial_scale": scale, "log_partition_weight": weight, "smoothing": smoothing}
+    loss = SoftmaxLoss(small_config(**settings, degree_correction=correction).loss)
     nn.init.constant_(loss.offset, 0.7)
     distances = torch.tensor(rows, requires_grad=True)
     costs = loss(distances, batch_of(is_answer))
@@ -106,7 +105,7 @@ def test_softmax_equals_the_loops(case, weight, smoothing, popularity):
     log_scale = torch.tensor(scale, dtype=torch.float64).log().requires_grad_()
     offset = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     edges = torch.tensor([column**2 for column in range(len(rows[0]))])  # as in `batch_of`
-    scores = -log_scale.exp() * exact - popularity * (1 + edges.double()).log()
+    scores = -log_scale.exp() * exact - correction * (1 + edges.double()).log()
     expected = slow_softmax(scores, is_answer, offset, weight, 3, smoothing)
     expected.sum().backward()
     close = {"rtol": 1e-4, "atol": 1e-5}
@@ -120,7 +119,7 @@ def test_softmax_equals_the_loops(case, weight, smoothing, popularity):
 
 
 def test_non_answers_with_a_negligible_share_get_no_gradient():
-    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=0.3))
+    loss = SoftmaxLoss(small_config(initial_scale=1.0, log_partition_weight=0.3).loss)
     distances = torch.tensor([[5.0, 5.0, 6.0, 5 - math.log(0.9e-6), 5 - math.log(2e-6), 40.0]])
     distances.requires_grad_()
     loss(distances, batch_of([[True, False, False, False, False, False]])).sum().backward()
@@ -150,7 +149,7 @@ def test_margin_equals_the_loops(data):
         data.draw(st.lists(numbers(0.25, 2), min_size=number, max_size=number)),
     )
     distances = torch.tensor(rows, requires_grad=True)
-    costs = MarginLoss(small_config(loss="margin", margin=6.0))(distances, batch)
+    costs = MarginLoss(small_config(loss="margin", margin=6.0).loss)(distances, batch)
     costs.sum().backward()
     exact = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
     expected = slow_margin(exact, 6.0, batch)
@@ -163,7 +162,7 @@ def test_margin_equals_the_loops(data):
 def test_softmax_by_hand():
     """Answers at 0 and ln 3 with scale 1, non-answers at 0 and 0."""
     distances = torch.tensor([[0.0, math.log(3), 0.0, 0.0]])
-    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=0.0))
+    loss = SoftmaxLoss(small_config(initial_scale=1.0, log_partition_weight=0.0).loss)
     cost = loss(distances, batch_of([[True, True, False, False]]))
     expected = (math.log(1 + 2) + math.log(1 + 2 * 3)) / 2
     assert float(cost.detach()) == pytest.approx(expected)
@@ -171,14 +170,14 @@ def test_softmax_by_hand():
 
 def test_margin_by_hand():
     """An answer and a negative at the margin cost ln 2 each, halved, times the weight."""
-    loss = MarginLoss(small_config(loss="margin", margin=3.0))
+    loss = MarginLoss(small_config(loss="margin", margin=3.0).loss)
     cost = loss(torch.tensor([[3.0, 3.0]]), batch_of([[True, False]], [0], [[1]], [0.5]))
     assert float(cost) == pytest.approx(0.5 * math.log(2))
 
 
 def test_normalisation_by_hand():
     """Of 6 entities 2 are candidates; exp(s) is 1 for the answer and 2 for the other: 1 + 3 * 2."""
-    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=0.5))
+    loss = SoftmaxLoss(small_config(initial_scale=1.0, log_partition_weight=0.5).loss)
     nn.init.zeros_(loss.offset)
     cost = loss(torch.tensor([[0.0, -math.log(2)]]), batch_of([[True, False]]))
     assert float(cost.detach()) == pytest.approx(math.log(3) + 0.5 * math.log(7) ** 2)
@@ -186,7 +185,7 @@ def test_normalisation_by_hand():
 
 def test_size_by_hand():
     """Two answers at an uncertainty of 3, and a query without answers at 1; slope 4."""
-    loss = SoftmaxLoss(small_config(normalisation=0.0, size=0.5))
+    loss = SoftmaxLoss(small_config(log_partition_weight=0.0, cardinality_weight=0.5).loss)
     nn.init.constant_(loss.intercept, -5.0)
     batch = batch_of([[True, True], [False, False]])
     plain = loss(torch.ones(2, 2), batch)
@@ -197,7 +196,7 @@ def test_size_by_hand():
 
 def test_a_query_without_answers_costs_nothing_but_its_size():
     distances = torch.rand(1, 4).requires_grad_()
-    loss = SoftmaxLoss(small_config(normalisation=0.0, size=0.0))
+    loss = SoftmaxLoss(small_config(log_partition_weight=0.0, cardinality_weight=0.0).loss)
     costs = loss(distances, batch_of([[False] * 4]), torch.ones(1))
     costs.sum().backward()
     assert costs.tolist() == [0]
@@ -205,7 +204,7 @@ def test_a_query_without_answers_costs_nothing_but_its_size():
 
 
 def test_the_offset_starts_one_below_where_it_costs_least():
-    loss = SoftmaxLoss(small_config(scale=1.0, normalisation=1.0))
+    loss = SoftmaxLoss(small_config(initial_scale=1.0, log_partition_weight=1.0).loss)
     distances = torch.tensor([[5.0, 6.0, 7.0], [1.0, 2.0, 4.0]])
     batch = batch_of([[True, False, False]] * 2)
     loss(distances, batch)
@@ -220,7 +219,7 @@ def test_the_offset_starts_one_below_where_it_costs_least():
 
 def test_an_answer_without_rivals_costs_nothing():
     distances = torch.tensor([[1.0, 2.0], [1.0, 2.0]], requires_grad=True)
-    loss = SoftmaxLoss(small_config(normalisation=0.0))
+    loss = SoftmaxLoss(small_config(log_partition_weight=0.0).loss)
     costs = loss(distances, batch_of([[True, True], [True, False]]))
     costs.sum().backward()
     assert float(costs[0].detach()) == 0
@@ -233,7 +232,7 @@ def test_an_answer_without_rivals_costs_nothing():
 def test_no_distance_is_too_large(size):
     distances = (size * torch.rand(3, 5)).requires_grad_()
     batch = batch_of([[True, False, False, True, False]] * 3, [0] * 3, [[1, 2, 4]] * 3)
-    for loss in (make_loss(small_config()), make_loss(small_config(loss="margin"))):
+    for loss in (build_loss(small_config()), build_loss(small_config(loss="margin"))):
         costs = loss(distances, batch)
         costs.sum().backward()
         assert torch.isfinite(costs).all()
@@ -241,10 +240,10 @@ def test_no_distance_is_too_large(size):
 
 
 def test_the_scale_starts_as_configured():
-    loss = make_loss(small_config(scale=0.25))
+    loss = build_loss(small_config(initial_scale=0.25))
     assert float(loss.log_scale.exp().detach()) == pytest.approx(0.25)
     assert list(dict(loss.named_parameters())) == ["log_scale", "offset", "log_slope", "intercept"]
-    assert not list(make_loss(small_config(loss="margin")).parameters())
+    assert not list(build_loss(small_config(loss="margin")).parameters())
 
 
 @pytest.mark.parametrize("model_name", ["betae", "query2box", "gqe"])
@@ -256,9 +255,14 @@ def test_through_the_model(model_name, loss, candidates, graph):
     The slow one has dense gradients, float64, a look-up for each query and the distances to all
     entities; with 30 candidates it is 1-vs-all.
     """
+    initial_scale = 0.5
     structures = MIX if model_name == "betae" else {**POSITIVE, "2u": 0.5}
     config = small_config(
-        model_name=model_name, loss=loss, candidates=candidates, structures=structures, scale=0.5
+        model_name=model_name,
+        loss=loss,
+        candidates=candidates,
+        structures=structures,
+        initial_scale=initial_scale,
     )
     streams = open_streams(graph, None, config)
     batch = make_batch(0, streams, config, graph)
@@ -269,13 +273,13 @@ def test_through_the_model(model_name, loss, candidates, graph):
     slow.load_state_dict(model.state_dict())
     slow.double()
     model.has_sparse_gradient = True
-    function = make_loss(config)
+    function = build_loss(config)
     embedded = embed_queries(model, batch.groups)
     distances = embedded.best(model.distance(embedded.sets, model.table(batch.candidates)))
     fast_loss = function(distances, batch).sum() / len(batch)
     fast_loss.backward()
 
-    log_scale = torch.tensor(config.scale, dtype=torch.float64).log().requires_grad_()
+    log_scale = torch.tensor(initial_scale, dtype=torch.float64).log().requires_grad_()
     total, answers = 0.0, answers_of(batch)
     offset = float(function.offset.detach()) if loss == "softmax" else 0.0
     for group in batch.groups:
@@ -286,7 +290,7 @@ def test_through_the_model(model_name, loss, candidates, graph):
             if loss == "softmax":
                 marks = [[column in answers[int(position)] for column in range(to_all.shape[1])]]
                 times = graph.num_entities / to_all.shape[1]
-                weight = config.normalisation
+                weight = config.loss.log_partition_weight
                 scores = -log_scale.exp() * to_all
                 total = total + slow_softmax(scores, marks, offset, weight, times)[0]
             else:
@@ -296,7 +300,7 @@ def test_through_the_model(model_name, loss, candidates, graph):
                     [batch.negatives[position].tolist()],
                     [float(batch.weights[position])],
                 )
-                total = total + slow_margin(to_all, config.margin, part)[0]
+                total = total + slow_margin(to_all, config.loss.margin, part)[0]
     slow_loss = total / len(batch)
     slow_loss.backward()
     close = {"rtol": 2e-3, "atol": 2e-5}

@@ -11,11 +11,12 @@ from betae.errors import InvalidArgument, StoreError
 from betae.training.folder import RunFolder
 from betae.training.plot import plot_run
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 steps = 60
 batch_size = 16
-validate_every = 30
-validation_queries = 4
+validation = {every = 30, queries = 4}
 [structures]
 1p = 1
 2i = 1
@@ -186,8 +187,8 @@ def test_minutes(betae, graph_folder, tmp_path, write):
     ("recipe", "message"),
     [
         (
-            "learning_rat = 1\n",
-            "the recipe has no setting 'learning_rat'. Did you mean 'learning_rate'?",
+            "batch_siz = 1\n",
+            "The recipe has no setting 'batch_siz'. Did you mean 'batch_size'?",
         ),
         ("steps = \n", "is not valid TOML"),
         ("steps = -3\n", "steps is -3; it must be a whole number above 0."),

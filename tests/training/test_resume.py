@@ -18,6 +18,7 @@ from tests.training.helpers import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_name", "is_stored", "loss", "killed_at"),
     [
@@ -34,7 +35,7 @@ def test_a_killed_run_resumes_bit_by_bit(
     chosen = queries if is_stored else None
     if model_name == "complex":
         valid = sample_queries(graph, {"1p": 10}, "valid")
-    recipe = {"model_name": model_name, "loss": loss}
+    recipe = {"model_name": model_name, **({"loss": loss} if loss != "softmax" else {})}
     train(tmp_path / "straight", queries=chosen, valid=valid, **recipe)
     data, kill = (small_config(**recipe), chosen, valid), (killed_at, signal.SIGKILL)
     killed = in_process(run_training, tmp_path / "killed", *data, signal_at=kill)
@@ -56,18 +57,7 @@ def test_a_killed_run_resumes_bit_by_bit(
     assert_bit_equal(*map(weights, best))
 
 
-def test_the_weights_of_a_run_change_until_its_end(train, tmp_path):
-    """Else the comparison above would say nothing."""
-    train(steps=58)
-    before = last_weights(tmp_path / "run")
-    train(tmp_path / "other", steps=60)
-    after = last_weights(tmp_path / "other")
-    changed = [name for name in before if not before[name].equal(after[name])]
-    for name in ("model/entities", "model/projection.first.weight", "state/entities.first"):
-        assert name in changed
-    assert "state/loss.log_scale" in changed
-
-
+@pytest.mark.slow
 def test_killed_twice(train, queries, valid, tmp_path):
     """Every session in a process of its own; checkpoints off the grid of everything else."""
     train(tmp_path / "straight", checkpoint_every=7, queries=queries)
@@ -97,6 +87,7 @@ def test_checkpoints_between_reports(train, tmp_path):
     assert timeless(tmp_path / "straight") == timeless(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("loss", ["softmax", "margin"])
 def test_an_interrupted_run_ends_cleanly_and_resumes(number, loss, train, tmp_path):

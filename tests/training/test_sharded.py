@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from betae.errors import BetaeError, StoreError
-from betae.models.shards import write_shard
-from betae.models.store import load_model
+from betae.models.store import load_model, write_shard
 from betae.training import loop
 from betae.training.folder import RunFolder
 from tests.training.helpers import (
@@ -26,6 +25,8 @@ from tests.training.helpers import (
     validation_queries,
     weights,
 )
+
+pytestmark = pytest.mark.slow
 
 NEVER = 1000  # steps
 RECIPES = {
@@ -214,5 +215,5 @@ def test_a_damaged_shard(copied, graph, valid):
 
 
 def test_a_folder_that_the_machines_do_not_share(tmp_path):
-    with pytest.raises(StoreError, match="choose one that the machines share"):
+    with pytest.raises(StoreError, match="choose one on a shared file system"):
         write_shard(tmp_path / "elsewhere", "rows", {}, "stamp")

@@ -40,6 +40,7 @@ def test_a_table_on_disk_equals_one_in_memory_to_the_bit(model_name, train, grap
     assert_same_runs(tmp_path / "memory", tmp_path / "disk")
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_bit_by_bit(train, queries, valid, tmp_path):
     """The mapped files have changed since the checkpoint: it must not have changed with them."""
     train(tmp_path / "straight", queries=queries, table="disk")
@@ -53,6 +54,7 @@ def test_a_killed_run_resumes_bit_by_bit(train, queries, valid, tmp_path):
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tables", [("memory", "disk"), ("disk", "memory")], ids="-".join)
 def test_a_run_may_move_between_memory_and_disk(tables, train, tmp_path):
     def crash(line):
@@ -71,9 +73,9 @@ def test_a_run_may_move_between_memory_and_disk(tables, train, tmp_path):
 def test_a_table_in_blocks_ranks_as_the_whole(model_name, valid, monkeypatch):
     model = make_learner(small_graph(num_entities=400), small_config(model_name)).model
     expected = validation.validate(model, valid)
-    monkeypatch.setattr(validation, "TABLE_AT_ONCE", 400)
-    monkeypatch.setattr(validation, "QUERIES_AT_ONCE", 7)
-    monkeypatch.setattr(validation, "QUERIES_OF_A_PASS", 16)
+    monkeypatch.setattr(validation, "VALUES_PER_PASS", 400)
+    monkeypatch.setattr(validation, "EMBED_BATCH", 7)
+    monkeypatch.setattr(validation, "QUERIES_PER_PASS", 16)
     assert validation.validate(model, valid) == pytest.approx(expected)
     assert model.training
 
@@ -83,7 +85,7 @@ def test_blocks_that_are_all_alike_do_not_look_good(valid, monkeypatch):
     model = make_learner(small_graph(num_entities=400), small_config()).model
     with torch.no_grad():
         model.entities[:] = model.entities[0]
-    monkeypatch.setattr(validation, "TABLE_AT_ONCE", 400)
+    monkeypatch.setattr(validation, "VALUES_PER_PASS", 400)
     for mrr in validation.validate(model, valid).values():
         assert 0.4 < mrr < 0.6  # the rank is the middle one
 
@@ -120,17 +122,18 @@ def train_limited(run, config, queries, valid):
     fit = {"queries": queries, "valid": valid}
     warm_up = replace(config, steps=2, model=replace(config.model, dim=2))
     loop.fit(LARGE, warm_up, RunFolder(run.with_name(f"{run.name}-warm-up")), **fit)  # compiles
-    validation.TABLE_AT_ONCE = 2**19
+    validation.VALUES_PER_PASS = 2**19
     limit = data_bytes() + ALLOWED
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     loop.fit(LARGE, config, RunFolder(run), **fit)
 
 
+@pytest.mark.slow
 def test_a_table_of_twice_the_memory_allowed(tmp_path, monkeypatch):
     assert 4 * LARGE.num_entities * 2 * CONFIG.model.dim == 2 * ALLOWED  # and the moments as much
     queries = sample_queries(LARGE, {"1p": 200}, "train")
     valid = sample_queries(LARGE, {"1p": 10}, "valid")
-    monkeypatch.setattr(validation, "TABLE_AT_ONCE", 2**19)
+    monkeypatch.setattr(validation, "VALUES_PER_PASS", 2**19)
     config = replace(CONFIG, structures={"1p": 1.0})
     loop.fit(LARGE, config, RunFolder(tmp_path / "memory"), queries=queries, valid=valid)
     on_disk = replace(config, table="disk")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from betae.errors import InvalidArgument
-from betae.graph.ragged import Ragged
+from betae.graph.edges import Ragged
 from betae.training import loop
 from betae.training.folder import RunFolder
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from betae import KnowledgeGraph, Run, Triples, parallel, train, world
+from betae import KnowledgeGraph, Run, parallel, train, world
 from betae.errors import InvalidArgument, StoreError
-from betae.graph.append import append_triples
+from betae.graph.change import append_triples
+from betae.graph.triples import Triples
 from betae.models.store import load_model
 from betae.training import distributed
-from betae.training.config import make_config
+from betae.training.config import TrainConfig
 from betae.training.folder import RunFolder
 from betae.training.learner import make_learner
 from betae.training.warm_start import start_from
@@ -20,6 +21,7 @@ from tests.cli.test_cli import run as betae
 from tests.training.helpers import (
     assert_bit_equal,
     last_weights,
+    nested,
     small_config,
     small_graph,
     weights,
@@ -65,7 +67,7 @@ def grown():
 def earlier(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("earlier") / request.param
     config = small_config(request.param, structures={"1p": 1.0}, steps=20)
-    return train(small_graph(), config, folder)
+    return train(small_graph(), folder, config)
 
 
 # ---- rows -------------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def test_what_was_known_keeps_its_row_and_the_rest_begins_beside_it(earlier, gro
     learner = make_learner(grown, earlier.config)
     start_from(RunFolder(earlier.folder), learner, grown)
     before, now = earlier.model().state_dict(), learner.model.state_dict()
-    tables = ("entities", *learner.model.relation_tables())
+    tables = ("entities", *learner.model.relation_tables)
     for name, tensor in before.items():
         assert torch.equal(now[name][: len(tensor)] if name in tables else now[name], tensor), name
     entities, known = now["entities"], before["entities"]
@@ -91,11 +93,11 @@ def test_one_of_three_processes_begins_with_its_rows(number, earlier, grown, mon
     whole, run = make_learner(grown, earlier.config), RunFolder(earlier.folder)
     start_from(run, whole, grown)
     monkeypatch.setattr(distributed, "num_processes", lambda: 3)
-    monkeypatch.setattr(parallel, "process_number", lambda: number)
+    monkeypatch.setattr(parallel, "process_index", lambda: number)
     part = make_learner(grown, earlier.config)
     start_from(run, part, grown)
     rows = part.model.rows
-    assert 0 < rows.number < grown.num_entities
+    assert 0 < len(rows) < grown.num_entities
     assert torch.equal(part.model.entities, whole.model.entities[rows.start : rows.stop])
 
 
@@ -107,7 +109,7 @@ def test_a_new_relation_begins_as_those_that_lead_from_the_same_entities(earlier
         beside = {2 * r for h, r, _ in edges.tolist() if h == entity}
         beside |= {2 * r + 1 for _, r, t in edges.tolist() if t == entity}
         assert beside
-        for name in learner.model.relation_tables():
+        for name in learner.model.relation_tables:
             table = learner.model.state_dict()[name]
             expected = table[sorted(beside)].mean(dim=0)
             torch.testing.assert_close(table[grown.relation_id(relation)], expected)
@@ -118,7 +120,7 @@ def test_a_new_relation_begins_as_those_that_lead_from_the_same_entities(earlier
 def test_the_optimizer_and_the_steps_begin_anew(earlier, grown, tmp_path):
     before = content(earlier.folder)
     config = replace(earlier.config, steps=2)
-    now = train(grown, config, tmp_path / "run", from_run=earlier.folder)
+    now = train(grown, tmp_path / "run", config, from_run=earlier.folder)
     assert now.outcome.step == 2
     assert content(earlier.folder) == before  # it stays as it is
     assert load_model(now.model_folder).num_entities == grown.num_entities
@@ -132,9 +134,10 @@ def test_the_optimizer_and_the_steps_begin_anew(earlier, grown, tmp_path):
         assert torch.equal(tensor, kept[f"state/loss.{name}"])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_begun_so_is_resumed_from_itself(earlier, grown, tmp_path):
     config = replace(earlier.config, steps=40)
-    train(grown, config, tmp_path / "whole", from_run=earlier)
+    train(grown, tmp_path / "whole", config, from_run=earlier)
 
     class Enough(Exception):
         pass
@@ -144,8 +147,8 @@ def test_a_run_that_was_begun_so_is_resumed_from_itself(earlier, grown, tmp_path
             raise Enough
 
     with pytest.raises(Enough):
-        train(grown, config, tmp_path / "parts", from_run=earlier, report=stop)
-    train(grown, config, tmp_path / "parts", from_run=earlier, resume=True)
+        train(grown, tmp_path / "parts", config, from_run=earlier, report=stop)
+    train(grown, tmp_path / "parts", config, from_run=earlier, resume=True)
     assert_bit_equal(last_weights(tmp_path / "parts"), last_weights(tmp_path / "whole"))
 
 
@@ -175,6 +178,7 @@ def worlds():
     return before, append_triples(before, triples(late))
 
 
+@pytest.mark.slow
 def test_it_starts_where_the_earlier_run_ended(worlds, tmp_path):
     """At the start far above a fresh run; soon as good as one that took many more steps."""
     before, after = worlds
@@ -187,19 +191,19 @@ def test_it_starts_where_the_earlier_run_ended(worlds, tmp_path):
     def config(steps, **changes):
         predictor = {**beside, **schedule, "steps": steps, "warmup": 0, **changes}
         values = {**shape, **rest, **schedule, "steps": steps, **changes}
-        return make_config({**values, "predictor": predictor})
+        return TrainConfig.from_json(nested({**values, "predictor": predictor}))
 
     def mrr(run):
         return [each.metrics[-1]["mrr"] for each in (run, run.predictor)]
 
-    earlier = train(before, config(300), tmp_path / "earlier")
+    earlier = train(before, tmp_path / "earlier", config(300))
     still = {"learning_rate": 1e-9}  # what they begin with
-    cold = mrr(train(after, config(1, **still), tmp_path / "cold"))
-    warm = mrr(train(after, config(1, **still), tmp_path / "warm", from_run=earlier))
+    cold = mrr(train(after, tmp_path / "cold", config(1, **still)))
+    warm = mrr(train(after, tmp_path / "warm", config(1, **still), from_run=earlier))
     assert np.all(np.array(warm) > 5 * np.array(cold))
     assert np.all(np.array(warm) > 0.4 * np.array(mrr(earlier)))
-    soon = mrr(train(after, config(60), tmp_path / "soon", from_run=earlier))
-    late = mrr(train(after, config(60), tmp_path / "late"))
+    soon = mrr(train(after, tmp_path / "soon", config(60), from_run=earlier))
+    late = mrr(train(after, tmp_path / "late", config(60)))
     assert soon[0] > 2 * late[0]
     assert soon[1] > late[1] - 5  # ComplEx learns `world` in no time either way
 
@@ -209,19 +213,19 @@ def test_it_starts_where_the_earlier_run_ended(worlds, tmp_path):
 
 def test_a_run_on_another_graph(earlier, tmp_path):
     with pytest.raises(InvalidArgument, match="was trained on another graph"):
-        train(small_graph(seed=1), earlier.config, tmp_path / "run", from_run=earlier)
+        train(small_graph(seed=1), tmp_path / "run", earlier.config, from_run=earlier)
     assert not (tmp_path / "run").exists()
 
 
 def test_another_model(grown, tmp_path):
-    earlier = train(small_graph(), small_config(steps=2), tmp_path / "earlier")
+    earlier = train(small_graph(), tmp_path / "earlier", small_config(steps=2))
     other = small_config(steps=2, model={"dim": 4, "hidden": 8})
     with pytest.raises(InvalidArgument, match=r"has another dim than the recipe's"):
-        train(grown, other, tmp_path / "run", from_run=earlier)
+        train(grown, tmp_path / "run", other, from_run=earlier)
     with pytest.raises(InvalidArgument, match=r"has another name, "):
-        train(grown, small_config("gqe", steps=2), tmp_path / "run", from_run=earlier)
+        train(grown, tmp_path / "run", small_config("gqe", steps=2), from_run=earlier)
     with pytest.raises(StoreError, match="holds no model"):
-        train(grown, other, tmp_path / "run", from_run=tmp_path)
+        train(grown, tmp_path / "run", other, from_run=tmp_path)
     assert not (tmp_path / "run").exists()
 
 
@@ -231,9 +235,9 @@ def test_another_predictor_is_refused_before_the_model_is_trained(tmp_path):
             steps=2, predictor={"model": {"name": "complex", "dim": dim}, "steps": 2}
         )
 
-    earlier = train(small_graph(), config(4), tmp_path / "earlier")
+    earlier = train(small_graph(), tmp_path / "earlier", config(4))
     with pytest.raises(InvalidArgument, match=r"predictor has another dim"):
-        train(small_graph(), config(8), tmp_path / "run", from_run=earlier)
+        train(small_graph(), tmp_path / "run", config(8), from_run=earlier)
     assert not (tmp_path / "run").exists()
 
 
@@ -242,10 +246,10 @@ def test_another_predictor_is_refused_before_the_model_is_trained(tmp_path):
 
 def test_the_command(write, tmp_path, monkeypatch):
     """Without a recipe, the earlier run's settings hold."""
-    monkeypatch.setattr("betae.answering.edge_fit.EDGES", 50)
-    monkeypatch.setattr("betae.answering.edge_fit.PAIRS", 50)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 50)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 50)
     small_graph().save(tmp_path / "graph")
-    train(KnowledgeGraph.open(tmp_path / "graph"), small_config(steps=4), tmp_path / "earlier")
+    train(KnowledgeGraph.open(tmp_path / "graph"), tmp_path / "earlier", small_config(steps=4))
     more = write("more.tsv", "".join("\t".join(row) + "\n" for row in NEW))
     assert betae("ingest", more, "--append", "--out", tmp_path / "graph").exit_code == 0
     arguments = ["train", tmp_path / "graph", "--out", tmp_path / "run", "--from"]

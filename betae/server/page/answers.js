@@ -1,37 +1,33 @@
-// Ranked answers, and rows of facts.
+// Ranked answers, and rows of exact answers.
 
 import { drawDerivation } from "./derivation.js";
 import { count, el, percent } from "./dom.js";
 import { spell } from "./language.js";
 
-export const STATUSES = {
-  known: { sign: "●", words: "follows from the facts" },
-  assumed: { sign: "◐", words: "known unless a fact is missing" },
-  predicted: { sign: "○", words: "needs a missing fact" },
+const STATUSES = {
+  known: { sign: "●", words: "follows from known facts" },
+  assumed: { sign: "◐", words: "known, unless a missing fact rules it out" },
+  predicted: { sign: "○", words: "requires a missing fact" },
 };
 
 export function showAnswers(holder, result, linkTo) {
-  const list = el("ol", { class: "answers" });
-  result.answers.forEach((answer, place) => list.append(row(answer, place, result.method, linkTo)));
-  const nothing = result.answers.length ? null : el("p", {}, "No answers to show.");
-  holder.replaceChildren(legend(), list, ...(nothing ? [nothing] : []));
+  const rows = result.answers.map((answer, place) => row(answer, place, result.method, linkTo));
+  holder.replaceChildren(legend(), el("ol", { class: "answers" }, ...rows));
+  if (!rows.length) holder.append(el("p", {}, "No answers to show."));
 }
 
 function legend() {
-  const terms = Object.entries(STATUSES).map(([status, { sign, words }]) =>
-    el(
-      "li",
-      { class: status },
-      el("span", { class: "sign", "aria-hidden": "true" }, sign),
-      ` ${status}: ${words}`,
-    ),
+  const terms = Object.entries(STATUSES).map(([status, { words }]) =>
+    el("li", { class: status }, signOf(status), ` ${status}: ${words}`),
   );
   return el("ul", { class: "legend", "aria-label": "What the signs mean" }, ...terms);
 }
 
+const signOf = (status) =>
+  el("span", { class: "sign", "aria-hidden": "true" }, STATUSES[status].sign);
+
 function row(answer, place, method, linkTo) {
   const panel = el("div", { id: `why-${place}`, class: "why", hidden: true });
-  const { sign } = STATUSES[answer.status];
   const button = el(
     "button",
     {
@@ -42,12 +38,7 @@ function row(answer, place, method, linkTo) {
     },
     el("span", { class: "rank" }, answer.rank === null ? "–" : `${answer.rank}`),
     el("span", { class: "label" }, answer.label),
-    el(
-      "span",
-      { class: "status" },
-      el("span", { class: "sign", "aria-hidden": "true" }, sign),
-      ` ${answer.status}`,
-    ),
+    el("span", { class: "status" }, signOf(answer.status), ` ${answer.status}`),
     bar(answer.probability ?? 0),
     el("span", { class: "percent" }, percent(answer.probability, answer.status === "known")),
   );
@@ -76,33 +67,26 @@ function explain(panel, answer, method, linkTo) {
     const instead = linkTo({ method: "completed" }, "ask the completed graph");
     graph.append(el("p", {}, words, instead, "."));
   } else {
-    graph.append(el("p", {}, "There is no derivation of this answer."));
+    graph.append(el("p", {}, "No derivation for this answer."));
   }
 }
 
-// ---- facts alone --------------------------------------------------------------------------------
+// ---- exact answers --------------------------------------------------------------------------------
 
 export function showRows(holder, { variables, rows, more }, linkTo) {
   const head = el("tr", {}, ...variables.map((name) => el("th", { scope: "col" }, `?${name}`)));
-  const body = rows.map((each) =>
-    el(
-      "tr",
-      {},
-      ...variables.map((name) =>
-        el("td", {}, linkTo({ entity: each[name] }, each[`${name}_label`] ?? each[name])),
-      ),
-    ),
-  );
+  const cell = (row, name) => el("td", {}, linkTo({ entity: row[name] }, row[`${name}_label`]));
+  const body = rows.map((row) => el("tr", {}, ...variables.map((name) => cell(row, name))));
   const table = el(
     "table",
     {},
-    el("caption", {}, "Exact answers, from the facts alone"),
+    el("caption", {}, "Exact answers, from known facts only"),
     el("thead", {}, head),
     el("tbody", {}, ...body),
   );
   const region = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Exact answers" };
   holder.replaceChildren(el("div", region, table));
-  if (more) holder.append(el("p", { class: "note" }, `There are more than these ${rows.length}.`));
+  if (more) holder.append(el("p", { class: "note" }, `Only the first ${rows.length} are shown.`));
 }
 
 export const summaryOfRows = ({ rows, more }) =>
@@ -114,7 +98,7 @@ export const summaryOfRows = ({ rows, more }) =>
 
 const WIDTH = 40; // characters of the question beside the caret
 
-// Show why a question was refused, with a caret under the place, or with names that are close.
+// Show an error, with a caret under its position or with similar names.
 export function showError(holder, error, question, { ask, askFacts }) {
   const parts = [el("p", {}, error.message.split("\n")[0])];
   if (error.line) parts.push(caret(question, error.line, error.column));
@@ -122,19 +106,13 @@ export function showError(holder, error, question, { ask, askFacts }) {
   if (error.closest.length && bad !== undefined && question.includes(bad)) {
     const quoted = JSON.stringify(bad);
     const written = question.includes(quoted) ? quoted : bad;
-    const names = error.closest.map((name) =>
-      typeof name === "number" ? `#${name}` : spell(name),
-    );
-    const buttons = names.map((name) =>
-      el(
-        "button",
-        { type: "button", onclick: () => ask(question.replace(written, () => name)) },
-        name,
-      ),
-    );
-    parts.push(el("p", { class: "choices" }, "Ask with ", ...buttons));
+    const buttons = error.closest.map(spell).map((name) => {
+      const onclick = () => ask(question.replace(written, () => name));
+      return el("button", { type: "button", onclick }, name);
+    });
+    parts.push(el("p", { class: "choices" }, "Did you mean ", ...buttons));
   } else if (askFacts && !error.line && error.status === 400) {
-    parts.push(el("button", { type: "button", onclick: askFacts }, "Ask the facts alone"));
+    parts.push(el("button", { type: "button", onclick: askFacts }, "Ask known facts only"));
   }
   holder.replaceChildren(...parts);
 }

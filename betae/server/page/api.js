@@ -2,7 +2,7 @@
 
 const TOKEN = "betae-token";
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, content) {
     super(content.error ?? `The server answered with status ${status}.`);
     this.status = status;

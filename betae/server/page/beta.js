@@ -6,7 +6,7 @@ const POINTS = 41;
 const TALLEST = 4; // densities above this are cut off
 
 // Lanczos' approximation of ln Γ(x), for x > 0.
-export function logGamma(x) {
+function logGamma(x) {
   if (x < 0.5) return Math.log(Math.PI / Math.sin(Math.PI * x)) - logGamma(1 - x);
   const terms = [
     676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,

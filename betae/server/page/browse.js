@@ -1,4 +1,4 @@
-// An entity: its edges by relation, and the most probable ones that are missing.
+// An entity: its edges by relation, and its most probable missing edges.
 
 import * as api from "./api.js";
 import { bar } from "./answers.js";
@@ -6,7 +6,7 @@ import { count, el, percent } from "./dom.js";
 import { pathQuestion } from "./language.js";
 
 const PAGE = 200; // edges
-const FEW = 12; // of a relation, before the rest is asked for
+const FEW = 12; // edges of a relation that are shown at first
 const MISSING = 8;
 
 export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
@@ -15,7 +15,7 @@ export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
   const groups = el("div", { class: "groups" });
   const more = el("button", { type: "button" }, "More edges");
   const draw = () => {
-    groups.replaceChildren(...[...byRelation(edges)].map((each) => group(found, each, linkTo)));
+    groups.replaceChildren(...byRelation(edges).map((each) => group(found.entity, each, linkTo)));
     more.hidden = edges.length >= found.total;
   };
   more.addEventListener("click", async () => {
@@ -30,29 +30,25 @@ export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
   const named = found.label === found.entity ? "" : ` (${found.entity})`;
   holder.replaceChildren(
     el("h3", { tabindex: "-1" }, `${found.label}${named}`),
-    el(
-      "p",
-      { class: "note" },
-      `${count(found.total, "known edge")}. A relation's name asks for all it leads to.`,
-    ),
+    el("p", { class: "note" }, `${count(found.total, "known edge")}. Click a relation to follow it.`),
     groups,
     more,
     absent,
   );
 }
 
-// Edges by relation and direction, in the order in which they come.
-export function byRelation(edges) {
+// Lists of edges with the same relation and direction, in order.
+function byRelation(edges) {
   const groups = new Map();
   for (const edge of edges) {
     const key = `${edge.direction} ${edge.relation}`;
     groups.set(key, [...(groups.get(key) ?? []), edge]);
   }
-  return groups;
+  return [...groups.values()];
 }
 
 const stepOf = (edge) => ({ relation: edge.relation, inverse: edge.direction === "in" });
-export const written = ({ relation, inverse }) => (inverse ? `← ${relation}` : `${relation} →`);
+const written = ({ relation, inverse }) => (inverse ? `← ${relation}` : `${relation} →`);
 
 function otherEnd(edge, linkTo) {
   const [name, label] =
@@ -60,7 +56,7 @@ function otherEnd(edge, linkTo) {
   return linkTo({ entity: name }, label);
 }
 
-function group({ entity }, [, edges], linkTo) {
+function group(entity, edges, linkTo) {
   const step = stepOf(edges[0]);
   const items = edges.map((edge, place) =>
     el("li", { hidden: place >= FEW }, otherEnd(edge, linkTo)),
@@ -75,18 +71,14 @@ function group({ entity }, [, edges], linkTo) {
     });
     list.append(el("li", {}, all));
   }
-  return el(
-    "section",
-    {},
-    el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step))),
-    list,
-  );
+  const title = el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step)));
+  return el("section", {}, title, list);
 }
 
-// Predictions take longer than facts, so they come after them.
+// Predictions are slower than facts, so they are loaded after them.
 async function addMissing(holder, name, linkTo, signal) {
   const title = el("h4", {}, "Most probable missing edges");
-  holder.replaceChildren(title, el("p", { class: "note" }, "Looking for them…"));
+  holder.replaceChildren(title, el("p", { class: "note" }, "Loading…"));
   let missing;
   try {
     ({ missing } = await api.edges(name, { limit: 1, missing: MISSING, signal }));
@@ -95,7 +87,7 @@ async function addMissing(holder, name, linkTo, signal) {
     return;
   }
   if (!missing?.length) {
-    holder.lastChild.textContent = "None is probable.";
+    holder.lastChild.textContent = "None found.";
     return;
   }
   const items = missing.map((edge) =>
@@ -112,22 +104,18 @@ async function addMissing(holder, name, linkTo, signal) {
 
 // ---- paths --------------------------------------------------------------------------------------
 
-const ASKED = 3; // entities of the set whose relations are offered as the next step
+const ASKED = 3; // entities whose relations are offered as the next step
 
-// Offer to lengthen or shorten a path; its relations are those of a few entities that it leads to.
+// Offer to extend or shorten a path, by the relations of a few entities at its end.
 export async function showPath(holder, path, ends, { linkTo, signal }) {
   const asked = ends
     .slice(0, ASKED)
     .map(({ entity }) => api.edges(entity, { limit: PAGE, signal }));
   const edges = (await Promise.all(asked)).flatMap((each) => each.edges);
-  const steps = [...byRelation(edges).values()].map(([edge]) => stepOf(edge));
-  const crumbs = path.steps.map((step, place) => {
-    const shorter = path.steps.slice(0, place + 1);
-    return el("li", {}, linkTo({ q: pathQuestion(path.entity, shorter) }, written(step)));
-  });
-  const next = steps.map((step) =>
-    el("li", {}, linkTo({ q: pathQuestion(path.entity, [...path.steps, step]) }, written(step))),
-  );
+  const link = (steps) =>
+    el("li", {}, linkTo({ q: pathQuestion(path.entity, steps) }, written(steps.at(-1))));
+  const crumbs = path.steps.map((_, place) => link(path.steps.slice(0, place + 1)));
+  const next = byRelation(edges).map(([edge]) => link([...path.steps, stepOf(edge)]));
   const start = el("li", {}, linkTo({ entity: path.entity }, path.entity));
   holder.replaceChildren(
     el("ol", { class: "crumbs", "aria-label": "Path" }, start, ...crumbs),

@@ -1,8 +1,8 @@
-// A combobox: a text field with a list of suggestions, by keyboard, pointer and screen reader.
+// A combobox: a text field with suggestions, for keyboard, pointer and screen reader.
 
-import { byId, el, show } from "./dom.js";
+import { el, show } from "./dom.js";
 
-const PAUSE = 120; // milliseconds without a key before suggestions are looked up
+const PAUSE = 120; // milliseconds after a key before suggestions are loaded
 
 // suggest(text, cursor, signal, isAsked) returns a promise of { options, place }; an option has a
 // text and a kind to show. choose(option, place) takes one, and says whether to suggest again.
@@ -34,7 +34,7 @@ export class Completion {
       const found = await this.suggest(value, selectionStart, request.signal, isAsked);
       if (!request.signal.aborted && document.activeElement === this.input) this.open(found);
     } catch (error) {
-      if (error.name !== "AbortError") this.close(); // suggestions are a help, not a must
+      if (error.name !== "AbortError") this.close(); // suggestions are optional
     }
   }
 
@@ -70,7 +70,7 @@ export class Completion {
   }
 
   move(by) {
-    const number = this.options.length + 1; // the field itself is one stop
+    const number = this.options.length + 1; // including the field itself
     this.active = ((this.active + 1 + by + number) % number) - 1;
     [...this.list.children].forEach((item, place) =>
       item.setAttribute("aria-selected", String(place === this.active)),
@@ -103,23 +103,9 @@ export class Completion {
   }
 }
 
-// A field in which one entity is looked up.
-export function entityField(inputId, listId, entities, choose) {
-  const input = byId(inputId);
-  return new Completion(input, byId(listId), {
-    suggest: async (text, _cursor, signal) => {
-      const found = await entities(text, 8, signal);
-      const options = found.entities.map(({ name, label, edges }) => ({
-        name,
-        text: label === name ? name : `${label} (${name})`,
-        kind: `${edges} edges`,
-      }));
-      return { options, place: null };
-    },
-    choose: ({ name }) => {
-      input.value = name;
-      choose(name);
-      return false;
-    },
-  });
-}
+// The option of a name that the server has found, and what choosing it inserts.
+export const nameOption = ({ name, label, edges }, kind, insert) => ({
+  text: label === name ? name : `${label} (${name})`,
+  kind: `${kind}${edges} edges`,
+  insert,
+});

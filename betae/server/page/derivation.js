@@ -1,4 +1,4 @@
-// Why an entity is an answer: its best derivation as a small graph.
+// The best derivation of an answer, drawn as a small graph.
 
 import { el, percent } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
@@ -8,14 +8,11 @@ export function drawDerivation(holder, answer) {
   const words = sentences(answer.why);
   const text = el("ul", { class: "steps" }, ...words.map((each) => el("li", {}, each)));
   const key =
-    "Solid: a known edge. Dashed: a missing one, and how probable it is. Dotted: a condition.";
+    "Solid: known edge. Dashed: missing edge with its probability. Dotted: condition.";
   holder.replaceChildren(picture, el("p", { class: "note" }, key), text);
   const label = `Derivation of ${answer.label}: ${words.join("; ")}`;
-  drawTree(picture, () => entity(answer.label, [answer.why], "root"), {
-    label,
-    boxWidth: 170,
-    gap: 140,
-  });
+  const make = () => entity(answer.label, [answer.why], "root");
+  drawTree(picture, make, { label, boxWidth: 170, gap: 140 });
 }
 
 function entity(name, steps, kind = "entity") {
@@ -27,7 +24,7 @@ function entity(name, steps, kind = "entity") {
   };
 }
 
-// What leads to an entity: edges from others, and conditions that it meets.
+// The steps behind an entity: edges from other entities, and conditions.
 function reasons(step, name) {
   if (step.status === "and") return step.sources.flatMap((source) => reasons(source, name));
   if (step.edge) {

@@ -1,14 +1,14 @@
-// Elements, made without HTML: text goes in as text, so a label can hold anything.
+// Builds elements without HTML: text is inserted as text, so a label may contain markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  node.append(...children);
   return node;
 }
 
@@ -32,7 +32,7 @@ export function count(number, noun) {
   return `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
 }
 
-// A probability as a person reads it; 100 % is for facts alone.
+// Format a probability; 100% is reserved for facts.
 export function percent(probability, isFact = false) {
   if (probability === null || probability === undefined) return "–";
   if (!isFact && probability > 0.999) return ">99.9%";

@@ -4,7 +4,7 @@ import { shorten, svg } from "./dom.js";
 
 const NARROW = 620; // pixels
 const INDENT = 20;
-const CHARACTER = 7.4; // the width of one, about
+const CHARACTER = 7.4; // average width in pixels
 
 // Draw the tree that make(isNarrow) returns into a holder, again when its width changes. A node is
 // { height, children, draw(width), link }, a link { label, kind, arrow }: its kind is "known",
@@ -18,22 +18,10 @@ export function drawTree(holder, make, { label, boxWidth, gap }) {
     const depth = depthOf(make(false));
     const wide = Math.floor((width - 2 - (depth - 1) * gap) / depth);
     const isNarrow = width < Math.max(NARROW, depth * boxWidth + (depth - 1) * gap);
-    const picture = isNarrow
+    const { parts, ...size } = isNarrow
       ? indented(make(true), width)
       : sideBySide(make(false), Math.min(wide, 1.5 * boxWidth), gap);
-    holder.replaceChildren(
-      svg(
-        "svg",
-        {
-          role: "img",
-          "aria-label": label,
-          width: picture.width,
-          height: picture.height,
-          viewBox: `0 0 ${picture.width} ${picture.height}`,
-        },
-        ...picture.parts,
-      ),
-    );
+    holder.replaceChildren(svg("svg", { role: "img", "aria-label": label, ...size }, ...parts));
   };
   new ResizeObserver(redraw).observe(holder);
   redraw();
@@ -56,13 +44,9 @@ function sideBySide(root, boxWidth, gap) {
   function place(node, level) {
     const x = 1 + (depth - 1 - level) * (boxWidth + gap);
     const below = node.children.map((child) => place(child, level + 1));
-    let middle;
-    if (below.length) {
-      middle = (below[0].y + below.at(-1).y) / 2;
-    } else {
-      middle = bottom + node.height / 2;
-    }
-    const top = Math.max(2, middle - node.height / 2);
+    const top = below.length
+      ? Math.max(2, (below[0].y + below.at(-1).y - node.height) / 2)
+      : bottom;
     bottom = Math.max(bottom, top + node.height + 12);
     node.children.forEach((child, place) => {
       const from = { x: below[place].x + boxWidth, y: below[place].y };
@@ -78,15 +62,15 @@ function sideBySide(root, boxWidth, gap) {
 function curve(from, to, link, gap) {
   const middle = (from.x + to.x) / 2;
   const d = `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}`;
-  const parts = [svg("path", { d, class: lineClass(link) })];
+  const parts = [svg("path", { d, class: `line ${link.kind ?? ""}` })];
   if (link.arrow) {
     const [tip, towards] = link.arrow === "parent" ? [to, 1] : [from, -1];
     parts.push(arrowHead(tip.x, tip.y, towards));
   }
   if (link.label) {
     const most = Math.floor((gap - 16) / CHARACTER);
-    link.label.split("\n").forEach((text, line) => {
-      parts.push(written(text, from.x + 12, from.y + (line ? 15 : -6), most, "start"));
+    link.label.split("\n").forEach((words, row) => {
+      parts.push(text(words, from.x + 12, from.y + (row ? 15 : -6), most, "link-label"));
     });
   }
   return parts;
@@ -97,17 +81,8 @@ function arrowHead(x, y, towards) {
   return svg("polygon", { points, class: "arrow" });
 }
 
-function lineClass(link) {
-  return `line ${link.kind ?? ""}`;
-}
-
-function written(text, x, y, most, anchor) {
-  return svg(
-    "text",
-    { x, y, "text-anchor": anchor, class: "link-label" },
-    svg("title", {}, text),
-    shorten(text, most),
-  );
+function text(content, x, y, most, kind) {
+  return svg("text", { x, y, class: kind }, svg("title", {}, content), shorten(content, most));
 }
 
 // ---- narrow: the root on top --------------------------------------------------------------------
@@ -117,11 +92,11 @@ function indented(root, width) {
   let bottom = 2;
   function place(node, level) {
     const x = 1 + level * INDENT;
-    const text = node.link?.label?.replace("\n", " · ");
-    if (text) {
+    const label = node.link?.label?.replace("\n", " · ");
+    if (label) {
       const sign = { parent: "↑ ", child: "↓ " }[node.link.arrow] ?? "";
       const most = Math.floor((width - x) / CHARACTER);
-      parts.push(written(sign + text, x, bottom + 12, most, "start"));
+      parts.push(text(sign + label, x, bottom + 12, most, "link-label"));
       bottom += 20;
     }
     const top = bottom;
@@ -130,7 +105,7 @@ function indented(root, width) {
     for (const child of node.children) {
       const middle = place(child, level + 1);
       const d = `M${x + INDENT / 2} ${top + node.height}V${middle}H${x + INDENT}`;
-      parts.unshift(svg("path", { d, class: lineClass(child.link) }));
+      parts.unshift(svg("path", { d, class: `line ${child.link.kind ?? ""}` }));
     }
     return top + node.height / 2;
   }
@@ -138,13 +113,12 @@ function indented(root, width) {
   return { parts, width, height: bottom - 6 };
 }
 
-// ---- what boxes are made of ---------------------------------------------------------------------
+// ---- parts of boxes ---------------------------------------------------------------------
 
 export function frame(width, height, kind) {
   return svg("rect", { width, height, rx: 6, class: `box ${kind}` });
 }
 
-export function line(text, x, y, width, kind = "") {
-  const most = Math.max(4, Math.floor((width - 2 * x) / CHARACTER));
-  return svg("text", { x, y, class: kind }, svg("title", {}, text), shorten(text, most));
+export function line(content, x, y, width, kind = "") {
+  return text(content, x, y, Math.max(4, Math.floor((width - 2 * x) / CHARACTER)), kind);
 }

@@ -1,7 +1,7 @@
-// The field of the question: completes entities, relations, variables and operators.
+// The question field: completes entities, relations, variables and operators.
 
 import * as api from "./api.js";
-import { Completion } from "./completion.js";
+import { Completion, nameOption } from "./completion.js";
 import { byId } from "./dom.js";
 import { placeIn, spell, variablesIn } from "./language.js";
 import { expand, isSparql, placeInTriple, spellIri } from "./sparql.js";
@@ -22,7 +22,7 @@ export function makeEditor() {
   const input = byId("question");
   input.addEventListener("paste", (event) => {
     const text = event.clipboardData.getData("text");
-    if (!/[\r\n]/.test(text)) return; // a field of one line would join the words of two lines
+    if (!/[\r\n]/.test(text)) return; // a one-line field would join words across lines
     event.preventDefault();
     insert(input, input.selectionStart, input.selectionEnd, oneLine(text));
   });
@@ -37,7 +37,7 @@ export function makeEditor() {
   });
 }
 
-// Lines become spaces; comments, which end with their line, go.
+// Join lines by spaces; drop comments.
 export function oneLine(text) {
   if (!/[\r\n]/.test(text)) return text.trim();
   return text
@@ -51,7 +51,7 @@ function insert(input, start, end, text) {
   input.focus();
 }
 
-// Suggest what fits where the cursor is. Without a word there, only if asked for.
+// Suggest what fits at the cursor; without a word there, only on request.
 async function suggest(text, cursor, signal, isAsked) {
   const before = text.slice(0, cursor);
   const place = isSparql(text) ? placeInTriple(before) : placeIn(before);
@@ -68,11 +68,9 @@ async function of(kind, { typed, argument }, text, signal) {
     const found = typed.startsWith("?")
       ? { relations: [] }
       : await api.relations(typed, MOST, signal);
-    const named = found.relations.map(({ name, label, edges }) => ({
-      text: label === name ? name : `${label} (${name})`,
-      kind: `relation, ${edges} edges`,
-      insert: `${spell(name)}(`,
-    }));
+    const named = found.relations.map((each) =>
+      nameOption(each, "relation, ", `${spell(each.name)}(`),
+    );
     return [...named, ...begins(PREFIXES, typed)];
   }
   const end = kind === "entity" ? "" : argument === 1 ? ", " : ")";
@@ -81,11 +79,9 @@ async function of(kind, { typed, argument }, text, signal) {
   const own = variables.map((name) => ({ text: name, kind: "variable", insert: name + end }));
   if (typed.startsWith("?")) return begins(own, typed);
   const found = await api.entities(typed, MOST, signal);
-  const entities = found.entities.map(({ name, label, edges }) => ({
-    text: label === name ? name : `${label} (${name})`,
-    kind: `entity, ${edges} edges`,
-    insert: spell(name) + end,
-  }));
+  const entities = found.entities.map((each) =>
+    nameOption(each, "entity, ", spell(each.name) + end),
+  );
   return [...begins(own, typed), ...entities];
 }
 
@@ -106,11 +102,9 @@ async function ofTriple(kind, { typed }, text, signal) {
     kind === "predicate"
       ? (await api.relations(name, MOST, signal)).relations
       : (await api.entities(name, MOST, signal)).entities;
-  const names = found.map(({ name, label, edges }) => ({
-    text: label === name ? name : `${label} (${name})`,
-    kind: `${kind}, ${edges} edges`,
-    insert: `${spellIri(name, prefixes)} `,
-  }));
+  const names = found.map((each) =>
+    nameOption(each, `${kind}, `, `${spellIri(each.name, prefixes)} `),
+  );
   return [...begins([...own, ...short], typed), ...names];
 }
 

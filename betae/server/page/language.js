@@ -1,4 +1,4 @@
-// Logic text: how names are spelled, what may come next, and questions made from edges.
+// Logic text: spelling of names, what may come next, and example questions.
 
 const BARE = /^[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*$/u;
 const TOKENS =
@@ -24,8 +24,8 @@ export function pathQuestion(entity, steps) {
   return `?X . ${exists}${atoms.join(" & ")}`;
 }
 
-// Where the cursor stands: the unfinished words before it, and what could be there. An argument may
-// be several words, since labels are looked up, too.
+// The unfinished words before the cursor, and what kind of thing they are. An argument may be
+// several words, since labels are searched too.
 export function placeIn(before) {
   const isQuoted = (before.replace(/\\./g, "").match(/"/g) ?? []).length % 2 === 1;
   const argument = isQuoted ? null : ARGUMENT.exec(before);
@@ -72,8 +72,8 @@ export const variablesIn = (text) => [...new Set(text.match(/\?\w+/g) ?? [])];
 
 // ---- examples of a graph ------------------------------------------------------------------------
 
-// Questions that an entity's outgoing edges lead to. `sizes` has the number of edges of the hubs, the
-// entities with the most: what leads there is true of many, and is asked about.
+// Example questions from an entity's outgoing edges. `sizes` has the number of edges of the hubs, the
+// entities with the most: edges to hubs are shared by many entities.
 export function examplesFrom(edges, sizes) {
   const own = onePerRelation(edges.filter((edge) => edge.direction === "out"));
   const toHubs = own.filter(({ tail }) => sizes.has(tail));

@@ -1,18 +1,18 @@
-// The page: what is asked stands in its address, and is shown again from there.
+// The page. Its state is in its address, and is rendered from there.
 
 import * as api from "./api.js";
 import { showAnswers, showError, showRows, summaryOfRows } from "./answers.js";
 import { showEntity, showPath } from "./browse.js";
-import { entityField } from "./completion.js";
+import { Completion, nameOption } from "./completion.js";
 import { byId, count, el, show } from "./dom.js";
 import { makeEditor, oneLine } from "./editor.js";
 import { examplesFrom } from "./language.js";
 import { drawComputation, pathOf } from "./tree.js";
 
 const DEFAULTS = { q: "", k: "10", method: "completed", only: "", entity: "" };
-const DIMS = 3; // of the embeddings that are drawn
-const HUBS = 60; // entities with the most edges, which examples are about
-let served = null; // what GET /model says
+const DIMS = 3; // dimensions of the embeddings to draw
+const HUBS = 60; // entities with the most edges, used for examples
+let served = null; // the response of GET /model
 let asking = new AbortController();
 let browsing = new AbortController();
 
@@ -42,7 +42,7 @@ function go(changes) {
   return render(changes, true);
 }
 
-// A link to what the page shows with some changes; a plain click stays on the page.
+// A link to the page with some changes; a plain click stays on the page.
 function linkTo(changes, text) {
   const link = el("a", { href: addressOf({ ...current(), ...changes }) }, text);
   link.addEventListener("click", (event) => {
@@ -55,7 +55,7 @@ function linkTo(changes, text) {
 
 // ---- showing it ---------------------------------------------------------------------------------
 
-// Show all that the address says, or the part that was changed by a click.
+// Render the state in the address, or the part that a click changed.
 async function render(changes = DEFAULTS, isClicked = false) {
   const state = current();
   if (served.model === null) state.method = "facts";
@@ -68,7 +68,7 @@ async function render(changes = DEFAULTS, isClicked = false) {
   if (!isOnlyEntity) parts.push(ask(state));
   if ("entity" in changes) parts.push(browse(state.entity, isOnlyEntity));
   await Promise.all(parts);
-  const isLost = document.activeElement === document.body; // the focus: its link is gone
+  const isLost = document.activeElement === document.body; // the focused link is gone
   if (isClicked && isLost) byId("answers-title").focus({ preventScroll: true });
 }
 
@@ -91,7 +91,7 @@ async function ask(state) {
   if (signal.aborted) return undefined;
   if (answers.status === "rejected") return refuse(answers.reason, state);
   showResult(answers.value, state);
-  if (tree.status === "rejected") return undefined; // a question of facts need not be a tree
+  if (tree.status === "rejected") return undefined; // an exact question need not be a tree
   show(byId("tree-section"), true);
   byId("asked").textContent = tree.value.query;
   drawComputation(byId("tree"), tree.value, linkTo);
@@ -167,7 +167,7 @@ async function offerExamples() {
 
 function askForToken() {
   show(byId("token-form"), true);
-  say("This server wants its token.");
+  say("Enter the token of this server.");
   byId("token").focus();
 }
 
@@ -183,7 +183,7 @@ async function start() {
   const sizes = [count(graph.entities, "entity"), count(graph.relations, "relation")].join(", ");
   const words = model
     ? `Predictions by ${model.predictors.join(" and ")}.`
-    : "There is no model here: answers come from the facts alone.";
+    : "No model: exact answers only.";
   byId("about").textContent = `A graph of ${sizes}. ${words}`;
   if (!model) show(byId("method-field"), false);
   show(byId("ask"), true);
@@ -193,7 +193,15 @@ async function start() {
 }
 
 const editor = makeEditor();
-entityField("find", "found", api.entities, (entity) => go({ entity }));
+new Completion(byId("find"), byId("found"), {
+  suggest: async (text, _cursor, signal) => {
+    const { entities } = await api.entities(text, 8, signal);
+    return { options: entities.map((each) => nameOption(each, "", each.name)) };
+  },
+  choose: ({ insert }) => {
+    go({ entity: insert });
+  },
+});
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   editor.close();

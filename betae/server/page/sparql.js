@@ -1,4 +1,4 @@
-// SPARQL: which part of a triple the cursor is in, and how names are spelled there.
+// SPARQL: the part of a triple at the cursor, and the spelling of names.
 
 const TOKENS = /<[^<>\s]*>|"(?:[^"\\]|\\.)*"|[{}();,.]|[^\s{}();,<>"]+/g;
 const UNFINISHED = /(?:<[^<>\s]*|[?$]\w*|[\p{L}\p{N}_][^\s{}();,<>"]*)?$/u;
@@ -9,7 +9,7 @@ const LOCAL = /^\w(?:[\w.-]*[\w-])?$/;
 
 export const isSparql = (text) => /^\s*(select|prefix|base)\b/i.test(text);
 
-// The unfinished name before the cursor, and the part of a triple that it is, if it is one.
+// The unfinished name before the cursor, and its part of a triple, if any.
 export function placeInTriple(before) {
   const typed = UNFINISHED.exec(before)[0];
   const start = before.length - typed.length;
@@ -25,7 +25,7 @@ export function placeInTriple(before) {
   return { start, typed: decode(typed.replace(/^</, "")), kind };
 }
 
-// A name with one of the prefixes, as an IRI, or as a plain name between < and >.
+// Spell a name with a prefix, as an IRI, or as a plain name in < >.
 export function spellIri(name, prefixes) {
   for (const [prefix, iri] of Object.entries(prefixes)) {
     const local = name.slice(iri.length);
@@ -34,7 +34,7 @@ export function spellIri(name, prefixes) {
   return `<${IRI.test(name) ? name : encodeURIComponent(name).replaceAll("%2F", "/")}>`;
 }
 
-// The beginning of an IRI that the beginning of a name with a prefix stands for.
+// Expand the prefix of a name.
 export function expand(typed, prefixes) {
   const found = Object.entries(prefixes).find(([prefix]) => typed.startsWith(`${prefix}:`));
   return found ? found[1] + typed.slice(found[0].length + 1) : typed;
@@ -44,6 +44,6 @@ function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // half an escape
+    return text; // an incomplete escape
   }
 }

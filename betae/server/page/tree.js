@@ -9,14 +9,10 @@ const CURVES = 40; // the height of the field of densities
 
 export function drawComputation(holder, tree, linkTo) {
   const picture = el("div", { class: "picture" });
-  const hasCurves = tree.nodes.some((node) => node.embeddings?.some((each) => each.alpha?.length));
-  holder.replaceChildren(picture, ...notes(tree, hasCurves), asText(tree, linkTo));
+  holder.replaceChildren(picture, note(tree), asText(tree, linkTo));
   const label = `Computation tree of ${tree.query}; the same follows as text.`;
-  drawTree(picture, (isNarrow) => item(tree, tree.root, isNarrow), {
-    label,
-    boxWidth: 158,
-    gap: 34,
-  });
+  const make = (isNarrow) => item(tree, tree.root, isNarrow);
+  drawTree(picture, make, { label, boxWidth: 158, gap: 34 });
 }
 
 // A question that only follows relations from one entity is a path: its start and its steps.
@@ -64,14 +60,13 @@ function entropyOf({ embeddings }) {
   return `entropy ${shown.join(", ")}`;
 }
 
-function notes(tree, hasCurves) {
-  const numbers = "Each node has the number of its exact answers.";
-  if (!hasCurves) return [el("p", { class: "note" }, numbers)];
-  const dims = tree.nodes.find((node) => node.embeddings?.length).embeddings[0].alpha.length;
-  const words =
-    `${numbers} Curves: the Beta densities of the first ${dims} dimensions of each embedding, from 0 to 1. ` +
-    "The lower the entropy, the surer the model is of the set.";
-  return [el("p", { class: "note" }, words)];
+function note(tree) {
+  const numbers = "Each node shows its number of exact answers.";
+  const dims = tree.nodes.flatMap((node) => node.embeddings ?? [])[0]?.alpha?.length;
+  const curves =
+    ` Curves: the Beta densities of the first ${dims} dimensions of each embedding, from 0 to 1. ` +
+    "Lower entropy: the model is more certain of the set.";
+  return el("p", { class: "note" }, numbers, dims ? curves : "");
 }
 
 function asText(tree, linkTo) {

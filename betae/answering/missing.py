@@ -1,0 +1,208 @@
+"""Complete a graph: list its most probable missing edges, and write them to files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from betae.answering.completed import CompletedGraph
+from betae.answering.edges import as_triples, project
+from betae.cluster import Cluster, map_blocks
+from betae.errors import InvalidArgument
+from betae.evaluation.ranks import Doubles
+from betae.frames import SHOWN_ROWS, html_table, text_table
+from betae.graph.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.storage import writing_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PAIRS_PER_BATCH = 256
+FORMATS = (".tsv", ".parquet", ".nt")
+
+
+class MissingEdges:
+    """Missing edges, most probable first.
+
+    Iterating gives a dict for each: `head`, `relation`, `tail`, `probability`; `head_has`, the
+    number of tails of the head by the relation, and `heads_have`, the mean over all heads;
+    `tail_has` and `tails_have`, the same for the tail; and the score of each model, by its name.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, frame: pl.DataFrame):
+        self.graph, self._frame = graph, frame
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the edges as a data frame."""
+        return self._frame
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._frame.iter_rows(named=True)
+
+    def __repr__(self) -> str:
+        return f"{text_table(*self._shown())}\n{self._count()}"
+
+    def _repr_html_(self) -> str:
+        return f"{html_table(*self._shown())}<p>{self._count()}</p>"
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """Return the columns and the first rows, with labels."""
+
+        def label(name: str) -> str:
+            return self.graph.entity_label(self.graph.entities.find(name)[0])
+
+        rows = [
+            [f"{row['probability']:.1%}", label(row["head"]), row["relation"], label(row["tail"])]
+            for row in islice(self, SHOWN_ROWS)
+        ]
+        return ["probability", "head", "relation", "tail"], rows
+
+    def _count(self) -> str:
+        shown = f", {SHOWN_ROWS} of them shown" if len(self) > SHOWN_ROWS else ""
+        return f"{len(self):,} missing edge{'' if len(self) == 1 else 's'}{shown}"
+
+    def write(self, path: Path | str) -> None:
+        """Write all columns to a .tsv or .parquet file, or the edges as N-Triples (.nt)."""
+        from betae.graph.rdf import RDF_FORMATS, write_rdf
+
+        path = Path(path)
+        check_format(path)
+        buffer = io.BytesIO()  # polars' own errors do not tell a full disk from others
+        if path.suffix == ".tsv":
+            self._frame.write_csv(buffer, separator="\t")
+        elif path.suffix == ".parquet":
+            self._frame.write_parquet(buffer)
+        else:
+            edges = self._frame.select("head", "relation", "tail")
+            write_rdf(edges, buffer, RDF_FORMATS[path.suffix])
+        with writing_file(path) as partial_file:
+            partial_file.write_bytes(buffer.getbuffer())
+
+
+def check_format(path: Path) -> None:
+    """Raise unless missing edges can be written to a file of this name."""
+    if path.suffix not in FORMATS:
+        raise InvalidArgument(f"{path} must end in .tsv, .parquet or .nt.")
+
+
+def complete(
+    graph: KnowledgeGraph,
+    completed: CompletedGraph,
+    *,
+    relation: str | None = None,
+    entity: str | None = None,
+    above: float = 0.5,
+    cluster: Cluster | None = None,
+    load: Callable[[], CompletedGraph] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> MissingEdges:
+    """Return the missing edges that are more probable than `above`.
+
+    Edges are scored from each end that already has edges of the relation; those of one `entity`,
+    from its end by every relation. An edge scored from both ends has the larger probability. Each
+    worker of a `cluster` calls `load` for the completed graph.
+    """
+    if not 0 <= above < 1:
+        raise InvalidArgument(f"above is {above!r}; it must be at least 0 and below 1.")
+    heads, relations = _pairs(graph, completed, relation, entity)
+    starts = range(0, len(heads), PAIRS_PER_BATCH)
+    batches = ((heads[i : i + PAIRS_PER_BATCH], relations[i : i + PAIRS_PER_BATCH]) for i in starts)
+    search = partial(_edges_above, above)
+    found = [np.empty((0, 4))]
+    results = map_blocks(load or (lambda: completed), search, batches, cluster)
+    for start, edges in zip(starts, results, strict=True):
+        found.append(edges)
+        progress(min(start + PAIRS_PER_BATCH, len(heads)), len(heads))
+    return MissingEdges(graph, _describe(graph, completed, *_distinct(np.concatenate(found))))
+
+
+def _pairs(
+    graph: KnowledgeGraph, completed: CompletedGraph, relation: str | None, entity: str | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the heads and directed relations to score edges of."""
+    if entity is not None:
+        directed = np.arange(graph.num_relations)
+        heads = np.full(len(directed), graph.entity_id(entity))
+    else:
+        offsets = completed.adjacency.head_offsets
+        heads = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        directed = completed.adjacency.relations.astype(np.int64)
+    if relation is None:
+        return heads, directed
+    chosen = directed // 2 == graph.relation_id(relation) // 2
+    return heads[chosen], directed[chosen]
+
+
+def _edges_above(
+    above: float, completed: CompletedGraph, pairs: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> Doubles:
+    """Return the missing edges of a batch, (n, 4): head, relation, tail, probability."""
+    heads, relations = pairs
+    rows = completed.probabilities.rows(heads, relations)
+    indices, tails = np.nonzero((rows > above) & (rows < 1))
+    return np.column_stack([heads[indices], relations[indices], tails, rows[indices, tails]])
+
+
+def _distinct(edges: Doubles) -> tuple[NDArray[np.int64], Doubles]:
+    """Return distinct triples (head, relation, tail) and their probabilities, falling."""
+    edges = edges[np.argsort(-edges[:, 3], kind="stable")]
+    triples = as_triples(*edges[:, :3].astype(np.int64).T)
+    first = np.sort(np.unique(triples, axis=0, return_index=True)[1])
+    return triples[first], edges[first, 3]
+
+
+def _describe(
+    graph: KnowledgeGraph,
+    completed: CompletedGraph,
+    triples: NDArray[np.int64],
+    probabilities: Doubles,
+) -> pl.DataFrame:
+    """Return the columns of `MissingEdges`."""
+    import polars as pl
+
+    heads, relations, tails = triples.T
+    counts, scored = completed.counts, completed.probabilities
+    text = pl.String  # an empty list has no type of its own
+    columns = [
+        pl.Series("head", [graph.entities[entity] for entity in heads.tolist()], text),
+        pl.Series("relation", [graph.relations[each] for each in relations.tolist()], text),
+        pl.Series("tail", [graph.entities[entity] for entity in tails.tolist()], text),
+        pl.Series("probability", probabilities),
+    ]
+    for end, ends, directed in (("head", heads, 2 * relations), ("tail", tails, 2 * relations + 1)):
+        means = [counts.mean(relation) for relation in directed.tolist()]
+        columns.append(pl.Series(f"{end}_has", counts.num_tails(ends, directed)))
+        columns.append(pl.Series(f"{end}s_have", means, dtype=pl.Float64))
+    for model, table in zip(scored.predictors.models, scored.tables, strict=True):
+        columns.append(pl.Series(model.name, _scores(model, table, heads, 2 * relations, tails)))
+    return pl.DataFrame(columns)
+
+
+def _scores(
+    model: QueryModel,
+    table: torch.Tensor,
+    heads: NDArray[np.int64],
+    relations: NDArray[np.int64],
+    tails: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Return a model's score of each edge, (n,)."""
+    found = [np.empty(0, dtype=np.float32)]
+    with torch.no_grad():
+        for start in range(0, len(heads), PAIRS_PER_BATCH):
+            batch = slice(start, start + PAIRS_PER_BATCH)
+            sets = project(model, heads[batch], relations[batch])
+            rows = table[torch.from_numpy(tails[batch])]
+            found.append(-model.distance(sets, rows).diagonal().float().numpy())
+    return np.concatenate(found)

@@ -1,1 +1,0 @@
-"""The nearest entities of a query: exactly, by an index, or in a vector database."""
