@@ -1,3 +1,4 @@
+from .answering.evidence import Evidence
 from .answering.missing import MissingEdges
 from .answering.results import Answer, Answers
 from .cluster import Cluster
@@ -11,7 +12,7 @@ from .graph.outofcore import ingest
 from .models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig
 from .queries.ast import Entity, Query
 from .querysets.query_set import QuerySet
-from .run import Run, train
+from .run import Run, mine, train
 from .training.config import (
     AdamConfig,
     MarginConfig,
@@ -31,6 +32,7 @@ __all__ = [
     "ComplexConfig",
     "Entity",
     "Evaluation",
+    "Evidence",
     "GQEConfig",
     "KnowledgeGraph",
     "MarginConfig",
@@ -44,6 +46,7 @@ __all__ = [
     "TrainConfig",
     "ValidationConfig",
     "ingest",
+    "mine",
     "read",
     "train",
     "world",

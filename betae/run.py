@@ -20,10 +20,13 @@ from betae import parallel
 from betae.answering.answerer import Answerer, open_answerer, open_completed_graph
 from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
+from betae.answering.evidence import Evidence
 from betae.answering.missing import MissingEdges, complete
 from betae.answering.results import Answers, Status
+from betae.answering.why import best_evidence
 from betae.checks import check_choice
 from betae.cluster import Cluster
+from betae.errors import InvalidArgument
 from betae.evaluation.evaluate import evaluate
 from betae.evaluation.ranks import EmbeddingRanker, Ranker
 from betae.evaluation.results import (
@@ -41,6 +44,8 @@ from betae.models.store import load_model
 from betae.queries.ast import Query
 from betae.querysets.query_set import QuerySet
 from betae.remote import address_of, local_folder, write_back
+from betae.rules.mining import mine as mine_rules
+from betae.rules.rule_set import RuleSet
 from betae.search import (
     INDEX_KINDS,
     Index,
@@ -51,7 +56,7 @@ from betae.search import (
     measure_all,
     typical_queries,
 )
-from betae.storage import check_parent
+from betae.storage import MANIFEST, check_parent
 from betae.training.config import TrainConfig, default_config
 from betae.training.folder import RunFolder
 
@@ -59,6 +64,8 @@ if TYPE_CHECKING:
     from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
+MINED = "mined"  # folder in that of a graph, for a run of rules
+HELD_OUT = 0.05  # of the edges of a graph without validation edges
 EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
 
 
@@ -76,12 +83,14 @@ class Run:
         self._parts = RunFolder(folder)
         self._moved_graph = graph
         self._answerers: dict[tuple[Edges, Method], Answerer] = {}
+        self._completed: dict[Edges, CompletedGraph] = {}  # for `why`
 
     @classmethod
     def open(cls, folder: Path | str, graph: Path | str | None = None) -> Run:
         """Open a run from a folder or address; `graph` says where its graph is if it has moved."""
         run = cls(local_folder(folder), None if graph is None else local_folder(graph))
-        run._parts.best_model()  # raises if there is none
+        if not run._parts.has_rules:
+            run._parts.best_model()  # raises if there is none
         return run
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,6 +122,16 @@ class Run:
     def model_folder(self) -> Path:
         """The folder of the best model, or of the last one if none was validated."""
         return self._parts.best_model()
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it has a model that embeds questions, beside rules."""
+        return self._parts.has_model
+
+    @cached_property
+    def rules(self) -> RuleSet | None:
+        """The rules mined from its graph, if there are any."""
+        return RuleSet.open(self._parts.rules) if self._parts.has_rules else None
 
     def model(self) -> QueryModel:
         """Load the best model; each call loads it anew."""
@@ -154,7 +173,7 @@ class Run:
         """
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
-        if not len(graph.splits["valid"]):
+        if not len(graph.splits["valid"]) and self._parts.has_model:
             method = "embedding"
         if not isinstance(queries, QuerySet):
             from betae.datasets.release import open_queries
@@ -289,6 +308,18 @@ class Run:
         )
         return search(relation=relation, entity=entity, above=above, progress=progress)
 
+    def why(self, head: str, relation: str, tail: str, *, edges: Edges = "all") -> Evidence:
+        """Return what speaks for an edge: rules with their paths, votes, models, the base rate.
+
+        Their log-odds add up to the probability. An edge that is among `edges` is known; its
+        reasons are those of the other facts, without log-odds.
+        """
+        if edges not in self._completed:
+            self._completed[edges] = self.completed_graph(edges)
+        graph = self.graph
+        ids = graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
+        return best_evidence(graph, self._completed[edges], *ids)
+
     @property
     def index(self) -> Index:
         """The approximate index of the entities that `build_index` made, read anew each time."""
@@ -321,6 +352,61 @@ class Run:
         return model, export_vectors(model, model.table(), self.graph, Path(file))
 
 
+def mine(
+    graph: KnowledgeGraph,
+    folder: Path | str,
+    *,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Run:
+    """Mine rules from a graph: a run that predicts edges and says why, without training.
+
+    Args:
+        folder: of the run; `train` may add models to it later.
+        seed: of the edges and heads that are sampled.
+        overwrite: replace the rules of an earlier run.
+        progress: called with (done, total).
+
+    A graph without validation edges has some of its edges held out for the run, to fit
+    probabilities on. In answers they count as known.
+    """
+    parts = RunFolder(folder)
+    if not overwrite and parts.path.is_dir() and any(parts.path.iterdir()):
+        raise InvalidArgument(f"{folder} is not empty: choose another folder, or use --overwrite.")
+    check_parent(parts.rules)
+    if not len(graph.splits["valid"]):
+        from betae.graph.change import hold_out  # imports polars, which questions do not need
+
+        graph = hold_out(graph, HELD_OUT)
+        if not len(graph.splits["valid"]):
+            raise InvalidArgument(
+                "The graph is too small to predict edges: none can be held out without losing an "
+                "entity or a relation. Ask for exact answers: betae query."
+            )
+    rules = mine_rules(graph.adjacency("train"), graph.num_relations, seed, progress)
+    parts.path.mkdir(parents=True, exist_ok=True)
+    parts.edges.unlink(missing_ok=True)  # fitted for earlier rules
+    parts.save_graph_path(graph)
+    rules.save(parts.rules, graph.fingerprint)
+    return Run(folder)
+
+
+def open_or_mine(
+    folder: Path | str,
+    graph: Path | str | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Run:
+    """Open a run, or mine the rules of a graph, once, into the folder `mined` inside it."""
+    folder = local_folder(folder)
+    if not (folder / MANIFEST).is_file():
+        return Run.open(folder, graph)
+    mined = folder / MINED
+    if not RunFolder(mined).has_rules:
+        mine(KnowledgeGraph.open(folder), mined, overwrite=True, progress=progress)
+    return Run.open(mined)
+
+
 def train(
     graph: KnowledgeGraph,
     folder: Path | str,
@@ -346,8 +432,8 @@ def train(
             and relations start from those of their neighbours.
         report: called with every line of the metrics.
 
-    A link predictor, if the config has one, is trained after the model, into `folder/predictor`. It
-    is skipped without validation edges; calibration needs them.
+    A link predictor, if the config has one, is trained after the model, into `folder/predictor`,
+    and rules are mined last. Both are skipped without validation edges; calibration needs them.
     """
     from betae.training.loop import INTERRUPTED, fit  # a question needs neither
     from betae.training.warm_start import earlier_runs
@@ -385,6 +471,10 @@ def train(
         )
         why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
         outcome = replace(outcome, why=why, predictor=of_predictor)
+    is_complete = outcome.why != INTERRUPTED and len(graph.splits["valid"])
+    if is_complete and parallel.process_index() == 0 and not parts.has_rules:
+        rules = mine_rules(graph.adjacency("train"), graph.num_relations)
+        rules.save(parts.rules, graph.fingerprint)
     return Run(folder, outcome=outcome)
 
 

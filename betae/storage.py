@@ -30,7 +30,15 @@ LARGE = 64 * 2**20  # bytes; checksums of a larger store are not compared at eac
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Format versions of the kinds of stores. Version 1 of graphs had one label for each entity and no
 # prefixes.
-VERSIONS = {"graph": 2, "query set": 1, "release queries": 1, "model": 1, "index": 1, "report": 1}
+VERSIONS = {
+    "graph": 2,
+    "query set": 1,
+    "release queries": 1,
+    "rules": 1,
+    "model": 1,
+    "index": 1,
+    "report": 1,
+}
 _Part = TypedDict("_Part", {"bytes": int, "sha256": str})  # noqa: UP013
 _Shard = TypedDict("_Shard", {"file": str, "start": int, "stop": int})  # noqa: UP013
 # Fields of manifests and their types. Those with a ? may be missing.
@@ -52,6 +60,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
         "origin": dict,
     },
     "release queries": {"origin?": dict},
+    "rules": {"graph": str},
     "model": {
         "model": dict,
         "entities": int,

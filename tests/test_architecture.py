@@ -22,6 +22,7 @@ ORDER = [  # the flat modules and the rooms
     "exact",
     "querysets",
     "datasets",  # the release's queries are query sets
+    "rules",
     "models",
     "evaluation",  # training validates with it
     "training",

@@ -147,7 +147,7 @@ def make(folder):
     few = {"steps": 30, "validation": ValidationConfig(every=30, queries=5)}
     config = replace(config, **few, predictor=replace(config.predictor, **few))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
         patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         patch.setattr("betae.querysets.sample.WALK_BATCH", 512)
         betae.train(graph, folder / "run", config).answerer()  # fits the probabilities

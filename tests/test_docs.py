@@ -30,7 +30,13 @@ PAGES = [
     path.relative_to(ROOT).as_posix()
     for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 ]
-HAVE_A_GRAPH = ("queries.md", "training.md", "evaluation.md", "answers.md")  # from the README
+HAVE_A_GRAPH = (
+    "queries.md",
+    "training.md",
+    "evaluation.md",
+    "answers.md",
+    "rules.md",
+)  # from the README
 FACTS = """\
 Ada\tworks_at\tAcme Inc
 Bob\tworks_at\tAcme Inc

@@ -181,7 +181,7 @@ WRONG = [
     ("query TOY TOY", "neither"),
     ("sample TOY 1p:-3 --out s", "1p:-3"),
     ("train TOY --recipe bad.toml --out r", "learning_rate"),
-    ("answer TOY '?X . parent(ann, ?X)'", "is not a run"),
+    ("answer TOY '?X . parent(ann, ?X)'", "too small to predict"),
     ("demo --out a.tsv", "a.tsv"),
 ]
 

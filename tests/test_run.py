@@ -38,7 +38,7 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
-    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
     monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
     monkeypatch.setattr("betae.run.typical_queries", lambda *given: typical_queries(*given, 3))
@@ -118,7 +118,7 @@ def test_the_two_methods_are_kept_side_by_side(folder, test_queries):
         ("mine", "embedding"),
         ("mine-completed", "completed"),
     ]
-    assert (by_embedding.predictors, completed.predictors) == ([], ["betae"])
+    assert (by_embedding.predictors, completed.predictors) == ([], ["rules", "betae"])
     for name, result in completed.structures.items():
         assert result.frequency == by_embedding.structures[name].frequency
         assert result.metrics != by_embedding.structures[name].metrics

@@ -38,7 +38,7 @@ def _quick():
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "REPORT_EVERY", 5)
-        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
         patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         yield
     torch.set_num_threads(before)
@@ -94,10 +94,10 @@ def test_answers_and_missing_edges_go_by_both(trained, tmp_path):
     fitted = json.loads((folder / "edges.json").read_text())
     assert list(fitted["predictors"]) == ["betae", "complex"]
     names = [each.model_folder.name for each in (run, run.predictor)]
-    assert fitted["model"] == "+".join(names)
+    assert fitted["model"] == "+".join(["rules", *names])
     assert {"betae", "complex"} <= set(run.complete(above=0.01).to_polars().columns)
     queries = sample_queries(run.graph, {"1p": 10}, "valid")
-    assert run.evaluate(queries, method="completed").predictors == ["betae", "complex"]
+    assert run.evaluate(queries, method="completed").predictors == ["rules", "betae", "complex"]
 
     shutil.rmtree(folder / "predictor")
     alone = Run.open(folder, trained[0].graph.folder)

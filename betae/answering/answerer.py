@@ -49,6 +49,7 @@ from betae.models.store import load_model
 from betae.queries.ast import Query
 from betae.queries.read import read_question, unresolve
 from betae.queries.structures import has_negation
+from betae.rules.rule_set import RuleSet
 from betae.search import Index
 from betae.storage import read_checked_json, write_checked_json
 from betae.training.folder import RunFolder
@@ -240,7 +241,8 @@ def open_answerer(
     Without validation edges nothing can be fitted, and answers are ranked by embedding.
     """
     ranker: QuestionRanker
-    if method == "embedding" or not len(graph.splits["valid"]):
+    is_fitted = len(graph.splits["valid"]) or not folder.has_model
+    if method == "embedding" or not is_fitted:
         ranker = _open_by_embedding(folder, graph, use_index, union, notify)
     elif use_index:
         predictors = _open_predictors(folder, graph, edges, use_index, notify)
@@ -275,17 +277,20 @@ def _open_predictors(
     folders = [each for each in (folder, RunFolder(folder.predictor)) if each.has_model]
     # Looked up once: training may go on, and replace the best model.
     best = [each.best_model() for each in folders]
+    rules = RuleSet.open(folder.rules) if folder.has_rules else None
+    if rules is None and not best:
+        folder.best_model()  # raises
     pairs = zip(folders, best, strict=True) if use_index else ()
     indexes = [Index.open(each.index, model.name) for each, model in pairs]
     models = [load_model(model, check_rows=not use_index) for model in best]
 
     def fit() -> EdgeWeights:
         notify("Fitting the probabilities of edges on validation edges, once")
-        return fit_edges(models, graph, in_parts=use_index)
+        return fit_edges(models, graph, use_index, rules)
 
-    names = "+".join(model.name for model in best)
+    names = "+".join([*(["rules"] if rules else []), *(model.name for model in best)])
     weights = _fit_once(folder.edges, names, EdgeWeights.from_json, fit)
-    return EdgePredictors(models, weights, log_odds_of_missing(graph, edges), indexes)
+    return EdgePredictors(models, weights, log_odds_of_missing(graph, edges), indexes, rules)
 
 
 def _open_by_embedding(

@@ -25,6 +25,7 @@ from betae.answering.truth import (
     queries_per_batch,
     truth_trees,
 )
+from betae.answering.why import explain_edge
 from betae.evaluation.ranks import Scored
 from betae.evaluation.results import Method
 from betae.graph.graph import KnowledgeGraph
@@ -46,7 +47,9 @@ class ByCompletion:
 
     def __init__(self, graph: KnowledgeGraph, completed: CompletedGraph):
         self.graph, self.completed = graph, completed
-        self.models = completed.probabilities.predictors.models
+        used = completed.probabilities.predictors
+        self.models = used.models
+        self.predictors = [*(["rules"] if used.rules else []), *(each.name for each in used.models)]
 
     def rank(self, requests: Sequence[RankRequest]) -> Iterator[tuple[int, Ranking]]:
         """Yield the index of each request with its best entities: see `QuestionRanker`.
@@ -154,7 +157,10 @@ class Derivations:
         edge = (head, shorten(self.graph.relations[relation // 2], self.graph.prefixes), tail)
         before = () if isinstance(operand, Entity) else (self._derive(operand, source),)
         text = " ".join(edge)
-        return Step(text, "known" if probability == 1 else "missing", probability, before, edge)
+        if probability == 1:
+            return Step(text, "known", probability, before, edge)
+        evidence = explain_edge(self.graph, self.completed, source, relation, entity)
+        return Step(text, "missing", probability, before, edge, evidence)
 
     def _truth(self, node: Query, entity: int) -> float:
         return float(self._truths(node, np.array([entity]))[0])

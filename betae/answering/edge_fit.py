@@ -24,11 +24,13 @@ from betae.answering.by_parts import PROPOSED_TAILS, LargeGraph
 from betae.answering.completed import fit_scale
 from betae.answering.edges import (
     ROW,
+    RULES,
     TAIL,
     Counts,
     EdgePredictors,
     EdgeProbabilities,
     EdgeWeights,
+    Floats,
     fullness,
     head_features,
     log_partition,
@@ -42,9 +44,14 @@ from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import Embedded
 from betae.querysets.sample import random_stream
+from betae.rules.rows import SparseRows, features_of
+from betae.rules.rule_set import RuleSet
 from betae.search import nearest_of_all
 
-FIT_EDGES = 1500  # validation edges for the order
+FIT_ROWS = 5000  # (head, relation) of validation edges for the order
+FIT_ROWS_OF_RELATION = 100  # at most
+RELATION_PRIOR = 1.0  # keeps the weights of a relation near the common ones
+RATE_PRIOR = 1.0  # keeps slope and shift of a relation near 1 and 0
 FIT_PAIRS = 4000  # (head, relation) for the probabilities, half of them with tails
 SHARE_BY_EDGES = 0.1  # of these pairs, drawn in proportion to their number of edges
 BEST_TAILS = 200  # of a row, by each model
@@ -57,9 +64,12 @@ HeadsRelations = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def fit_edges(
-    models: Sequence[QueryModel], graph: KnowledgeGraph, in_parts: bool = False
+    models: Sequence[QueryModel],
+    graph: KnowledgeGraph,
+    in_parts: bool = False,
+    rules: RuleSet | None = None,
 ) -> EdgeWeights:
-    """Fit the weights of some models on the validation edges of their graph.
+    """Fit the weights of models, rules or both on the validation edges of their graph.
 
     `in_parts` is for answers by indexes: a row then has the tails that the models propose and a
     sample of the others, and the embedding of whole questions, which needs all entities, is left
@@ -70,9 +80,14 @@ def fit_edges(
             "The probabilities of edges are fitted on validation edges, and the graph has none: "
             "ingest it with --valid 0.05, say."
         )
-    fit = _Fit(models, graph, in_parts)
-    weights = fit.fit_probabilities(fit.fit_order())
-    return replace(weights, whole=None if in_parts else fit_scale(models[0], graph))
+    weights = _Fit(models, graph, in_parts, rules).fit()
+    if not models:
+        return weights
+    return replace(
+        weights,
+        whole=None if in_parts else fit_scale(models[0], graph),
+        alone=_Fit((), graph, False, rules).fit() if rules and not in_parts else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -89,16 +104,39 @@ class _Tails:
         columns = zip(*(vars(piece).values() for piece in pieces), strict=True)
         return cls(*map(np.concatenate, columns))
 
+    def of_rows(self, is_chosen: NDArray[np.bool_]) -> tuple[_Tails, int]:
+        """Return the tails of some rows, and the number of these rows."""
+        kept = is_chosen[self.rows]
+        rows = (np.cumsum(is_chosen) - 1)[self.rows[kept]]
+        others = self.features[kept], self.weights[kept], self.is_edge[kept]
+        return _Tails(rows, *others), int(is_chosen.sum())
+
 
 class _Fit:
     """The two fits, and how their rows are chosen and scored."""
 
-    def __init__(self, models: Sequence[QueryModel], graph: KnowledgeGraph, in_parts: bool):
-        self.models, self.graph, self.in_parts = models, graph, in_parts
+    def __init__(
+        self,
+        models: Sequence[QueryModel],
+        graph: KnowledgeGraph,
+        in_parts: bool,
+        rules: RuleSet | None,
+    ):
+        self.models, self.rules, self.graph, self.in_parts = models, rules, graph, in_parts
         self.random = random_stream(0, "fitting edges")
         self.train, self.with_valid = graph.adjacency("train"), graph.adjacency("train+valid")
-        self.num_entities = min(model.num_entities for model in models)
-        self.num_relations = min(model.num_relations for model in models)
+        names = [model.name for model in models]
+        of_rules = dict.fromkeys(RULES, 1.0) if rules else {}
+        self.unfitted = EdgeWeights(
+            dict.fromkeys(names, 1.0), dict.fromkeys(TAIL, 0.0), {}, rules=of_rules
+        )
+        limits = EdgePredictors(models, self.unfitted, rules=rules)
+        self.num_entities = min(limits.num_entities, graph.num_entities)
+        self.num_relations = limits.num_relations
+
+    def fit(self) -> EdgeWeights:
+        """Fit the order in a row, then the probabilities."""
+        return self.fit_probabilities(self.fit_order())
 
     def _batches(
         self, heads: NDArray[np.int64], relations: NDArray[np.int64], weights: EdgeWeights
@@ -107,7 +145,7 @@ class _Fit:
 
         In parts, these are of the entities of a part, and the heads are local ids.
         """
-        predictors = EdgePredictors(self.models, weights)
+        predictors = EdgePredictors(self.models, weights, rules=self.rules)
         if not self.in_parts:
             probabilities = EdgeProbabilities(predictors, Counts(self.train))
             size = max(1, min(ROWS_PER_FIT_BATCH, SCORES_PER_BATCH // max(1, self.num_entities)))
@@ -142,23 +180,31 @@ class _Fit:
 
     def fit_order(self) -> EdgeWeights:
         """Fit s: each validation edge against the unknown tails of its row."""
-        heads, relations = self._validation_pairs(FIT_EDGES)
+        heads, relations = self._validation_pairs()
         pieces, done = [], 0
-        names = [model.name for model in self.models]
-        unfitted = EdgeWeights(dict.fromkeys(names, 1.0), dict.fromkeys(TAIL, 0.0), {})
-        for probabilities, pairs in self._batches(heads, relations, unfitted):
+        for probabilities, pairs in self._batches(heads, relations, self.unfitted):
             scores = [*probabilities.by_predictor(*pairs)]
-            pieces.append(self._tails(probabilities, pairs, scores, done))
+            by_rules = probabilities.by_rules(*pairs) if self.rules else None
+            pieces.append(self._tails(probabilities, pairs, scores, done, by_rules))
             done += len(pairs[0])
         tails = _Tails.concatenate(pieces)
         if not tails.is_edge.any():
             raise InvalidArgument("All validation edges are training edges, too.")
-        scale = tails.features.std(axis=0) + 1e-9
-        found = _fit_listwise(tails, len(heads), scale).tolist()
+        scale = tails.features.std(axis=0)
+        scale[scale < 1e-6] = 1.0  # of a feature that is the same everywhere
+        found = _fit_listwise(tails, len(heads), scale)
+        by_relation = {
+            str(relation): _fit_listwise(*tails.of_rows(relations == relation), scale, found)
+            for relation in np.unique(relations).tolist()
+        }
+        names = [*self.unfitted.predictors, *self.unfitted.rules, *TAIL]
+        fitted = dict(zip(names, found.tolist(), strict=True))
         return EdgeWeights(
-            dict(zip(names, found[: len(names)], strict=True)),
-            dict(zip(TAIL, found[len(names) :], strict=True)),
+            {name: fitted[name] for name in self.unfitted.predictors},
+            {name: fitted[name] for name in TAIL},
             dict.fromkeys(ROW, 0.0),
+            rules={name: fitted[name] for name in self.unfitted.rules},
+            by_relation={relation: own.tolist() for relation, own in by_relation.items()},
         )
 
     def _tails(
@@ -167,21 +213,29 @@ class _Fit:
         pairs: HeadsRelations,
         scores: list[torch.Tensor],
         first_row: int,
+        by_rules: SparseRows | None = None,
     ) -> _Tails:
-        """Choose tails of a batch of rows; their features are the scores and TAIL."""
+        """Choose tails of a batch of rows; their features are the scores, RULES and TAIL."""
         chosen: list[_Tails] = []
         counts, all_ids = probabilities.counts, probabilities.ids
         for row, (head, relation) in enumerate(zip(*(ids.tolist() for ids in pairs), strict=True)):
             known = counts.adjacency.neighbours(head, relation)
             held_out = np.searchsorted(all_ids, self._held_out(int(all_ids[head]), relation))
-            of_row = [each[row] for each in scores]
-            ids, weights = self._choose(probabilities, of_row, known, held_out)
+            of_row = [each[row].numpy() for each in scores]
+            num_best = BEST_TAILS + len(known)
+            best: list[NDArray[Any]] = [_largest(each, num_best) for each in of_row]
+            if by_rules is not None:
+                reached, said = by_rules.row(row)
+                best.append(reached[_largest(said.sum(axis=1), num_best)])
+            ids, weights = self._choose(probabilities, best, known, held_out)
             num_heads = np.zeros(len(all_ids), dtype=np.int64)
             linked, num_linked = counts.heads(relation ^ 1)
             num_heads[linked] = num_linked
             ends = fullness(num_heads[ids], counts.mean(relation ^ 1))
             is_loop = ids == head
-            columns = [each.numpy()[ids] for each in of_row]
+            columns = [each[ids] for each in of_row]
+            if by_rules is not None:
+                columns += [*features_of(_look_up(reached, said, ids)).T]
             columns += [*ends.T, is_loop, is_loop * counts.log_loops(relation)]
             rows, features = np.full(len(ids), first_row + row), np.stack(columns, axis=1)
             features = features.astype(np.float64)
@@ -191,7 +245,7 @@ class _Fit:
     def _choose(
         self,
         probabilities: EdgeProbabilities,
-        scores: list[torch.Tensor],
+        best_of_each: list[NDArray[Any]],
         known: NDArray[Any],
         held_out: NDArray[Any],
     ) -> tuple[NDArray[np.int64], Doubles]:
@@ -199,10 +253,7 @@ class _Fit:
 
         Return their ids, and the number of entities that each represents.
         """
-        found = [held_out]
-        for each in scores:
-            found.append(each.topk(min(len(each), BEST_TAILS + len(known))).indices.numpy())
-        best = np.setdiff1d(np.concatenate(found), known)
+        best = np.setdiff1d(np.concatenate([held_out, *best_of_each]), known)
         sample = probabilities.sample
         others = sample[self.random.integers(len(sample), size=SAMPLED_TAILS)]
         others = np.setdiff1d(others, np.union1d(best, known))
@@ -226,18 +277,33 @@ class _Fit:
             features = np.column_stack([tails.features[:, :1], of_rows[tails.rows]])
             pieces.append(replace(tails, rows=tails.rows + done, features=features))
             done += len(pairs[0])
-        found = _fit_logistic(_Tails.concatenate(pieces), validation_share(self.graph))
-        return replace(order, row=dict(zip(ROW, found.tolist(), strict=True)))
+        tails, share = _Tails.concatenate(pieces), validation_share(self.graph)
+        found = _fit_logistic(tails, share)
+        logits = tails.features @ found
+        rates = {}
+        for relation in np.unique(relations).tolist():
+            chosen = (relations == relation)[tails.rows]
+            columns = logits[chosen], tails.weights[chosen], tails.is_edge[chosen]
+            rates[str(relation)] = _fit_rate(*columns, share)
+        return replace(order, row=dict(zip(ROW, found.tolist(), strict=True)), rates=rates)
 
     # ---- which rows -----------------------------------------------------------------------------
 
-    def _validation_pairs(self, count: int) -> HeadsRelations:
-        """Return the (head, relation) of validation edges, each in a random direction."""
-        edges = self.graph.splits["valid"]
-        edges = edges[self.random.permutation(len(edges))[:count]].astype(np.int64)
-        is_inverse = self.random.integers(2, size=len(edges))
-        heads = np.where(is_inverse == 1, edges[:, 2], edges[:, 0])
-        return self._learned(heads, 2 * edges[:, 1] + is_inverse)
+    def _validation_pairs(self) -> HeadsRelations:
+        """Return the (head, relation) of validation edges, some of each directed relation."""
+        heads, relations, tails = self.graph.splits["valid"].astype(np.int64).T
+        ends, directed = np.concatenate([heads, tails]), np.concatenate([relations, relations])
+        directed = 2 * directed + np.repeat([0, 1], len(heads))
+        order = self.random.permutation(len(ends))
+        pairs = np.unique(np.column_stack([directed, ends])[order], axis=0, return_index=True)[1]
+        order = order[np.sort(pairs)]  # distinct, in random order
+        by_relation = order[np.argsort(directed[order], kind="stable")]
+        starts = np.searchsorted(directed[by_relation], directed[by_relation])
+        turn = np.arange(len(by_relation)) - starts  # the first of each relation, then the second
+        chosen = by_relation[turn < FIT_ROWS_OF_RELATION]
+        turn = turn[turn < FIT_ROWS_OF_RELATION]
+        chosen = chosen[np.argsort(turn, kind="stable")][:FIT_ROWS]
+        return self._learned(ends[chosen], directed[chosen])
 
     def _plausible_pairs(self, count: int) -> HeadsRelations:
         """Return (head, relation) pairs, half of them with tails, half without training tails.
@@ -279,11 +345,33 @@ class _Fit:
         return heads[learned].astype(np.int64), relations[learned].astype(np.int64)
 
 
+def _largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Return the indices of the largest values, in no order."""
+    if count >= len(values):
+        return np.arange(len(values))
+    return np.argpartition(-values, count)[:count]
+
+
+def _look_up(ids: NDArray[Any], values: Floats, wanted: NDArray[np.int64]) -> Floats:
+    """Return the values of the wanted ids, zero for those that are not among `ids`, ascending."""
+    found = np.zeros((len(wanted), values.shape[1]), dtype=np.float32)
+    if len(ids):
+        places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        is_there = ids[places] == wanted
+        found[is_there] = values[places[is_there]]
+    return found
+
+
 # ---- the regressions ----------------------------------------------------------------------------
 
 
-def _fit_listwise(tails: _Tails, num_rows: int, scale: Doubles) -> Doubles:
-    """Maximise the mean log-softmax of the edges in their rows; return the weights."""
+def _fit_listwise(
+    tails: _Tails, num_rows: int, scale: Doubles, common: Doubles | None = None
+) -> Doubles:
+    """Maximise the mean log-softmax of the edges in their rows; return the weights.
+
+    They are kept near zero, or near the `common` ones the more, the fewer edges there are.
+    """
     from scipy.optimize import minimize
 
     features, log_weights = tails.features / scale, np.log(tails.weights)
@@ -300,10 +388,14 @@ def _fit_listwise(tails: _Tails, num_rows: int, scale: Doubles) -> Doubles:
         shares *= (edge_counts / sums)[rows]
         loss = edge_counts @ (np.log(sums) + largest) - scores[is_edge].sum()
         gradient = shares @ features - features[is_edge].sum(axis=0)
-        count = max(1, is_edge.sum())
-        return loss / count + 1e-4 * weights @ weights, gradient / count + 2e-4 * weights
+        away = weights - start
+        return loss / count + prior * away @ away, gradient / count + 2 * prior * away
 
-    found = minimize(cost, np.zeros(features.shape[1]), jac=True, method="L-BFGS-B").x
+    count = max(1, is_edge.sum())
+    start = np.zeros(features.shape[1]) if common is None else common * scale
+    prior = 1e-4 if common is None else RELATION_PRIOR / count
+    options = {"maxiter": 200 if common is None else 50}
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", options=options).x
     return np.asarray(found / scale)
 
 
@@ -313,21 +405,15 @@ def _fit_logistic(tails: _Tails, share: float) -> Doubles:
     The weight of the first feature, the score, is bounded to be positive.
     """
     from scipy.optimize import minimize
-    from scipy.special import expit
 
     scale = tails.features.std(axis=0)
     scale[scale == 0] = 1.0
     features, weights, is_edge = tails.features / scale, tails.weights, tails.is_edge
-    # -ln(1 - share p) = ln(1 + exp z) - ln(1 + (1 - share) exp z), for any z
-    unseen = math.log(1 - share) if share < 1 else -math.inf
 
     def cost(found: Doubles) -> tuple[float, Doubles]:
-        logits = features @ found
-        no_edge = np.logaddexp(0, logits) - np.logaddexp(0, logits + unseen)
-        loss = weights @ np.where(is_edge, np.logaddexp(0, -logits), no_edge)
-        slopes = expit(logits) - np.where(is_edge, 1, expit(logits + unseen))
+        loss, slopes = _loss_of_logits(features @ found, weights, is_edge, share)
         count = is_edge.sum() + 1
-        gradient = (weights * slopes) @ features / count
+        gradient = slopes @ features / count
         return loss / count + 1e-4 * found @ found, gradient + 2e-4 * found
 
     bounds = [(1e-3, None)] + [(None, None)] * (features.shape[1] - 1)
@@ -335,3 +421,34 @@ def _fit_logistic(tails: _Tails, share: float) -> Doubles:
     start[0] = 0.1
     found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return np.asarray(found / scale)
+
+
+def _fit_rate(
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+) -> tuple[float, float]:
+    """Fit the slope and the shift of the log-odds of one relation."""
+    from scipy.optimize import minimize
+
+    def cost(rate: Doubles) -> tuple[float, Doubles]:
+        loss, slopes = _loss_of_logits(rate[0] * logits + rate[1], weights, is_edge, share)
+        away = rate - [1.0, 0.0]
+        gradient = np.array([slopes @ logits, slopes.sum()])
+        return loss + RATE_PRIOR * float(away @ away), gradient + 2 * RATE_PRIOR * away
+
+    bounds = [(0.2, 5.0), (None, None)]
+    slope, shift = minimize(cost, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds).x
+    return float(slope), float(shift)
+
+
+def _loss_of_logits(
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+) -> tuple[float, Doubles]:
+    """Return the logistic loss when a `share` of held-out edges is seen, and its derivative."""
+    from scipy.special import expit
+
+    # -ln(1 - share p) = ln(1 + exp z) - ln(1 + (1 - share) exp z), for any z
+    unseen = math.log(1 - share) if share < 1 else -math.inf
+    no_edge = np.logaddexp(0, logits) - np.logaddexp(0, logits + unseen)
+    loss = float(weights @ np.where(is_edge, np.logaddexp(0, -logits), no_edge))
+    slopes = expit(logits) - np.where(is_edge, 1, expit(logits + unseen))
+    return loss, weights * slopes

@@ -1,24 +1,31 @@
-"""Probabilities of missing edges, from the scores of models and how full both ends are.
+"""Probabilities of missing edges, by rules, by the scores of models, and by how full both ends are.
 
 For a head h, a relation r and every entity t that is not a known tail,
 
-    s(t) = sum_k w_k score_k(h, r, t) + v . fullness(t, inverse of r) + u . loop(r) [t = h]
-    p(t) = logistic(a s(t) + b ln sum_t' exp s(t') + c . fullness(h, r) + d)
+    s(t) = sum_k w_k score_k(h, r, t) + q . rules(h, r, t)
+           + v . fullness(t, inverse of r) + u . loop(r) [t = h]
+    l(t) = a s(t) + b ln sum_t' exp s(t') + c . fullness(h, r) + d
+    p(t) = logistic(slope_r l(t) + shift_r)
 
-A score is the negated distance of one of the models. The fullness of an end compares its number of
-edges of the relation with the mean over entities that have any: a country with a capital will not
-get another. A loop, t = h, is as likely as the relation's known edges say.
+A score is the negated distance of one of the models; there may be none. `rules` are the features
+of `betae.rules.rows`, zero for a tail that no rule leads to. The fullness of an end compares its
+number of edges of the relation with the mean over entities that have any: a country with a capital
+will not get another. A loop, t = h, is as likely as the relation's known edges say.
 
-`edge_fit` fits the weights: w, v and u listwise, since they decide the order of a row, the others,
-which keep that order, by logistic regression. A further predictor is one more score in s(t).
+`edge_fit` fits the weights: w, q, v and u listwise, since they decide the order of a row, the
+others, which keep that order, by logistic regression. Those of s are fitted for each relation, near
+the common ones, and so are slope and shift, near 1 and 0. A further predictor is one more score in
+s(t). Entities that were added after training have no scores: their edges are predicted by rules
+alone, with weights of their own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,6 +36,9 @@ from betae.answering.results import MAX_PREDICTED
 from betae.graph.edges import Adjacency, Edges, Ragged
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
+from betae.rules import rows
+from betae.rules.rows import RuleRows, SparseRows, features_of
+from betae.rules.rule_set import RuleSet
 from betae.search import Index
 
 Floats = NDArray[np.float32]
@@ -38,6 +48,9 @@ TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # features of a tail, in s
 OF_HEAD = (*FULLNESS, "ln mean", "1")  # features of a (head, relation): see `head_features`
 ROW = ("score", "ln sum exp(score)", *OF_HEAD)  # features of p
 
+RULES = rows.FEATURES  # features of a tail by rules, in s
+
+UNLIMITED = 2**31 - 1
 COUNT_BATCH = 2**22  # (head, relation) pairs that are counted together
 
 
@@ -45,19 +58,67 @@ COUNT_BATCH = 2**22  # (head, relation) pairs that are counted together
 class EdgeWeights:
     """The fitted weights of the features, by name."""
 
-    predictors: dict[str, float]  # by the name of the model
+    predictors: dict[str, float]  # by the name of the model; none, by rules alone
     tail: dict[str, float]  # TAIL; the fullness is that of the tail, by the inverse relation
     row: dict[str, float]  # ROW; the fullness is that of the head
     whole: float | None = None  # scale of distances from whole questions: see `completed`
+    rules: dict[str, float] = field(default_factory=dict)  # RULES, or none without rules
+    alone: EdgeWeights | None = None  # of rules without the models, for entities added later
+    by_relation: dict[str, list[float]] = field(default_factory=dict)  # of s, where they differ
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict)  # slope and shift
+
+    @property
+    def in_s(self) -> dict[str, float]:
+        """The common weights of s: predictors, rules, TAIL."""
+        return {**self.predictors, **self.rules, **self.tail}
+
+    def of_relation(self, relation: int) -> dict[str, float]:
+        """Return the weights of s for a directed relation."""
+        found = self.by_relation.get(str(relation))
+        return dict(zip(self.in_s, found, strict=True)) if found else self.in_s
+
+    @cached_property
+    def _rows(self) -> tuple[NDArray[np.int64], Floats]:
+        """The relations with weights of their own, ascending, and all weights, the common last."""
+        relations = np.array(sorted(map(int, self.by_relation)), dtype=np.int64)
+        rows = [self.by_relation[str(relation)] for relation in relations.tolist()]
+        return relations, np.array([*rows, [*self.in_s.values()]], dtype=np.float32)
+
+    def rate_of(self, relation: int) -> tuple[float, float]:
+        """Return the slope and the shift of a relation."""
+        slope, shift = self.rates.get(str(relation), (1.0, 0.0))
+        return slope, shift
+
+    def of_relations(self, relations: NDArray[Any]) -> Floats:
+        """Return the weights of s for each of many relations, (n, len(in_s))."""
+        own, weights = self._rows
+        places = np.searchsorted(own, relations)
+        has_own = np.append(own, -1)[places] == relations
+        return weights[np.where(has_own, places, len(own))]
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> EdgeWeights:
         """Check and build the weights; raises ValueError or TypeError if they are not complete."""
         weights = cls(**content)
-        if tuple(weights.tail) != TAIL or tuple(weights.row) != ROW or not weights.predictors:
+        if weights.alone is not None:
+            weights = replace(weights, alone=cls.from_json(cast(Any, weights.alone)))
+        if (
+            tuple(weights.tail) != TAIL
+            or tuple(weights.row) != ROW
+            or tuple(weights.rules) not in ((), RULES)
+            or not (weights.predictors or weights.rules)
+        ):
             raise ValueError("it does not have the weights that are needed")
         values = [*weights.predictors.values(), *weights.tail.values(), *weights.row.values()]
-        values.append(0.0 if weights.whole is None else weights.whole)
+        values += [*weights.rules.values(), 0.0 if weights.whole is None else weights.whole]
+        for relation, found in weights.by_relation.items():
+            if not relation.isdecimal() or len(found) != len(weights.in_s):
+                raise ValueError("it does not have the weights that are needed")
+            values += found
+        for relation, rate in weights.rates.items():
+            if not relation.isdecimal() or len(rate) != 2 or rate[0] <= 0:
+                raise ValueError("it does not have the weights that are needed")
+            values += rate
         if not np.isfinite(np.array(values, dtype=float)).all():
             raise ValueError("a weight is not a finite number")
         return weights
@@ -65,22 +126,30 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class EdgePredictors:
-    """The models that score edges, and how their scores become probabilities."""
+    """The models and rules that predict edges, and how they become probabilities."""
 
     models: Sequence[QueryModel]
     weights: EdgeWeights
     log_odds: float = 0.0  # added for every missing edge: see `log_odds_of_missing`
     indexes: Sequence[Index] = ()  # of the models' entities, for graphs completed in parts
+    rules: RuleSet | None = None
 
     @property
     def num_entities(self) -> int:
-        """The number of entities that all models have learned."""
-        return min(model.num_entities for model in self.models)
+        """The number of entities that all models have learned; without models, unlimited."""
+        return min((model.num_entities for model in self.models), default=UNLIMITED)
 
     @property
     def num_relations(self) -> int:
-        """The number of directed relations that all models have learned."""
-        return min(model.num_relations for model in self.models)
+        """The number of directed relations that all predictors have learned."""
+        limits = [model.num_relations for model in self.models]
+        return min([*limits, *([self.rules.num_relations] if self.rules else [])])
+
+    def rules_alone(self) -> EdgePredictors | None:
+        """Return the rules as the only predictor, for entities that the models do not know."""
+        if self.rules is None or self.weights.alone is None or not self.models:
+            return None
+        return EdgePredictors((), self.weights.alone, self.log_odds, rules=self.rules)
 
 
 def validation_share(graph: KnowledgeGraph) -> float:
@@ -131,13 +200,16 @@ def weighted(features: Floats, names: Sequence[str], weights: Mapping[str, float
     return sums
 
 
+def known_cells(known: Ragged, num_learned: int) -> tuple[Tensor, Tensor]:
+    """Return the rows and columns of known tails in a table of scores."""
+    rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
+    is_learned = tails < num_learned
+    return torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
+
+
 def mask_known(scores: Tensor, known: Ragged) -> None:
     """Set the scores of known tails to -inf, in place."""
-    rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
-    is_learned = tails < scores.shape[1]
-    scores[
-        torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
-    ] = -math.inf
+    scores[known_cells(known, scores.shape[1])] = -math.inf
 
 
 def log_partition(scores: Tensor, log_weights: Tensor | None = None) -> Floats:
@@ -151,7 +223,7 @@ class Counts:
     """The known edges: tails by head and relation, and their counts."""
 
     def __init__(self, adjacency: Adjacency):
-        self.adjacency = adjacency
+        self.adjacency = self.all_edges = adjacency  # of the whole graph, if this is a part of one
         self.totals = _count_by_relation(adjacency)
 
     def tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> Ragged:
@@ -252,6 +324,10 @@ class EdgeProbabilities:
         with torch.no_grad():
             tables = [model.eval().table(learned) for model in predictors.models]
         self.tables = [table[: self.num_learned] for table in tables]
+        self.rule_rows = RuleRows(predictors.rules, counts.all_edges) if predictors.rules else None
+        alone = predictors.rules_alone()
+        is_needed = alone is not None and self.num_learned < len(self.ids)
+        self.alone = EdgeProbabilities(alone, counts, ids) if alone and is_needed else None
         self.log_weights: Tensor | None = None
         if represents is not None:
             log_weights = np.log(represents[: self.num_learned]).astype(np.float32)
@@ -274,28 +350,50 @@ class EdgeProbabilities:
         learned = np.flatnonzero((heads < self.num_learned) & (relations < self.num_relations))
         if len(learned):
             pairs = heads[learned], relations[learned]
-            scores = self.scores(*pairs)
-            mask_known(scores, known.take(learned))
-            total = torch.from_numpy(log_partition(scores, self.log_weights))
-            weights, features = self.weights.row, head_features(self.counts, *pairs)
-            terms = torch.from_numpy(weighted(features, OF_HEAD, weights))
-            terms += weights["ln sum exp(score)"] * total + self.predictors.log_odds
-            scores = scores.mul_(weights["score"]).add_(terms[:, None])
+            scores = self.log_odds(*pairs)
             scores = scores.sigmoid_().clamp_(max=MAX_PREDICTED)
             rows[learned, : self.num_learned] = scores.numpy()
+        if self.alone is not None:
+            by_rules = self.alone.rows(heads, relations)
+            rows[:, self.num_learned :] = by_rules[:, self.num_learned :]
+            is_new = heads >= self.num_learned
+            rows[is_new] = by_rules[is_new]
         rows[np.repeat(np.arange(len(heads)), known.lengths), known.values] = 1.0
         return rows
 
+    def log_odds(self, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
+        """Return the log-odds of every learned tail as if it were not known, (n, num_learned)."""
+        scores = self.scores(heads, relations)
+        known = known_cells(self.counts.tails(heads, relations), self.num_learned)
+        of_known, scores[known] = scores[known], -math.inf
+        total = torch.from_numpy(log_partition(scores, self.log_weights))
+        scores[known] = of_known
+        weights, features = self.weights.row, head_features(self.counts, heads, relations)
+        terms = torch.from_numpy(weighted(features, OF_HEAD, weights))
+        terms += weights["ln sum exp(score)"] * total
+        rates = [self.weights.rate_of(relation) for relation in relations.tolist()]
+        slopes, shifts = torch.tensor(rates, dtype=torch.float32).reshape(-1, 2).T
+        terms = slopes * terms + shifts + self.predictors.log_odds
+        return scores.mul_(weights["score"] * slopes[:, None]).add_(terms[:, None])
+
     def scores(self, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
         """Return s of every learned entity for each (head, relation), (n, num_learned)."""
-        factors = self.weights.predictors.values()
+        weights = self.weights.of_relations(relations)
         total: Tensor | None = None
-        for scores, factor in zip(self.by_predictor(heads, relations), factors, strict=True):
-            scores.mul_(factor)
+        for i, scores in enumerate(self.by_predictor(heads, relations)):
+            scores.mul_(torch.from_numpy(weights[:, i : i + 1]))
             total = scores if total is None else total.add_(scores)
-        assert total is not None
-        of_tail = self.weights.tail
+        if total is None:
+            total = torch.zeros(len(heads), self.num_learned)
+        if self.rule_rows is not None:
+            found = self.by_rules(heads, relations)
+            indices = np.repeat(np.arange(len(heads)), np.diff(found.offsets))
+            first = len(self.predictors.models)
+            of_rules = weights[indices, first : first + len(RULES)]
+            said = np.einsum("ij,ij->i", features_of(found.sums), of_rules)
+            total.numpy()[indices, found.tails] += said
         for relation in np.unique(relations).tolist():
+            of_tail = self.weights.of_relation(relation)
             tails, num_heads = self.counts.heads(relation ^ 1)
             is_learned = tails < self.num_learned
             features = fullness(num_heads[is_learned], self.counts.mean(relation ^ 1))
@@ -305,6 +403,15 @@ class EdgeProbabilities:
             total[rows[:, None], torch.from_numpy(tails[is_learned]).long()] += term
             total[rows, torch.from_numpy(heads).long()[rows]] += loop
         return total
+
+    def by_rules(self, heads: NDArray[Any], relations: NDArray[Any]) -> SparseRows:
+        """Return what the rules say about learned entities, with local ids."""
+        assert self.rule_rows is not None
+        found = self.rule_rows.rows(self.ids[heads], relations)
+        tails = np.minimum(np.searchsorted(self.ids, found.tails), max(0, self.num_learned - 1))
+        is_here = self.ids[tails] == found.tails
+        before = np.concatenate([[0], np.cumsum(is_here)])
+        return SparseRows(before[found.offsets], tails[is_here], found.sums[is_here])
 
     def by_predictor(self, heads: NDArray[Any], relations: NDArray[Any]) -> Iterator[Tensor]:
         """Yield each model's scores of every learned entity, (n, num_learned)."""

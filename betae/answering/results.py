@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from betae.answering.evidence import Evidence, Reason
 from betae.evaluation.results import Method
 from betae.frames import text_table
 from betae.graph.edges import Edges, Ids
@@ -28,6 +29,7 @@ STATUSES: dict[Status, str] = {
     "assumed": "known unless a fact is missing",  # a negated condition rests on an absence
     "predicted": "needs a missing fact",
 }
+STEP_REASONS = 2  # shown for a missing edge of a derivation
 ANSWER_COLUMNS = ("rank", "probability", "status", "answer")
 
 
@@ -40,6 +42,7 @@ class Step:
     probability: float  # of the edge or of the condition; for "and", of all conditions together
     sources: tuple[Step, ...] = ()
     edge: tuple[str, str, str] | None = field(default=None, compare=False)  # head, relation, tail
+    evidence: Evidence | None = field(default=None, compare=False)  # for a missing edge
 
     def whole_probability(self) -> float:
         """Return the probability of the whole derivation up to this step."""
@@ -156,7 +159,8 @@ class Answers:
 
 def _plain(step: Step) -> dict[str, Any]:
     """Return a step as a dict; `asdict` takes many times as long."""
-    return {**vars(step), "sources": tuple(map(_plain, step.sources))}
+    evidence = step.evidence and step.evidence.to_json()
+    return {**vars(step), "sources": tuple(map(_plain, step.sources)), "evidence": evidence}
 
 
 def shown_rank(answer: Answer) -> str:
@@ -185,7 +189,15 @@ def _html(step: Step) -> str:
     if step.status == "and":
         return f"<ul>{inner}</ul>"
     sure = "" if step.status == "known" else f", {escape(shown_chance(step))}"
+    reasons = "".join(
+        f"<li><small>{escape(reason.example())}</small></li>" for reason in _reasons(step)
+    )
+    inner += f"<ul>{reasons}</ul>" if reasons else ""
     return f"<ul><li>{escape(step.text)} <i>({step.status}{sure})</i>{inner}</li></ul>"
+
+
+def _reasons(step: Step) -> Sequence[Reason]:
+    return step.evidence.reasons[:STEP_REASONS] if step.evidence else ()
 
 
 # ---- rankings: what the answers are taken from --------------------------------------------------

@@ -239,6 +239,13 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the folder
 RunPath = Annotated[
     Path, typer.Argument(help="Folder of a run, or address (s3://).", parser=parse_folder)
 ]
+RunOrGraph = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a run, or of a graph, whose rules are then mined once.",
+        parser=parse_folder,
+    ),
+]
 GraphPath = Annotated[
     Path, typer.Argument(help="Folder of a graph, or address (s3://).", parser=_graph_folder)
 ]
@@ -280,6 +287,17 @@ def open_run(folder: Path, graph: Path | None = None) -> Run:
     from betae.run import Run
 
     return Run.open(folder, graph)
+
+
+def open_or_mine(folder: Path, graph: Path | None = None) -> Run:
+    """Open a run, or mine the rules of a graph, with a progress bar."""
+    if not (folder / "manifest.json").is_file():
+        return open_run(folder, graph)
+    from betae.cli.progress import showing_work
+    from betae.run import open_or_mine
+
+    with showing_work(err, "opening") as progress:
+        return open_or_mine(folder, graph, partial(progress, "mining rules"))
 
 
 @contextmanager

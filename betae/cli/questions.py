@@ -23,7 +23,7 @@ from betae.cli.common import (
     MovedGraph,
     RankMethod,
     RayAddress,
-    RunPath,
+    RunOrGraph,
     app,
     complain,
     err,
@@ -32,7 +32,7 @@ from betae.cli.common import (
     note,
     on_ray,
     open_graph,
-    open_run,
+    open_or_mine,
     out,
     parse_folder,
     print_json,
@@ -275,6 +275,7 @@ def _cells(row: Row, variables: Sequence[str], prefixes: Mapping[str, str]) -> l
 @app.command(
     epilog=examples(
         "betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain",
+        "betae answer graph '?X . capital(France, ?X)' --explain",
         "betae answer run query.rq --only predicted -k 20 --format csv",
         "betae answer run --queries questions.txt --format jsonl",
         "betae answer run --queries questions.txt --format jsonl --ray auto",
@@ -282,7 +283,7 @@ def _cells(row: Row, variables: Sequence[str], prefixes: Mapping[str, str]) -> l
     )
 )
 def answer(
-    run: RunPath,
+    run: RunOrGraph,
     question: Annotated[str | None, QUESTION] = None,
     queries: QuestionFile = None,
     k: Annotated[
@@ -324,8 +325,8 @@ def answer(
     if question is not None:  # raise for its syntax now; any prefix may be defined by the graph
         assert parse_question(texts[0].text, defaultdict(str)).tree is not None
     with on_ray(ray) as cluster:
+        opened = open_or_mine(run, graph)
         with err.status("Opening the run") as status:
-            opened = open_run(run, graph)
             load = partial(opened.answerer, edges, method=method, use_index=use_index, union=union)
             answerer = load(notify=status.update)  # fits here, once, what workers of a cluster need
         if answerer.ranker.method != method:

@@ -13,8 +13,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from betae.answering.evidence import Evidence
 from betae.answering.results import (
     STATUSES,
+    STEP_REASONS,
     Answers,
     Step,
     shown_chance,
@@ -36,6 +38,7 @@ from betae.evaluation.tables import (
 )
 from betae.graph.names import printable, shorten
 from betae.queries.ast import Entity, Not, Project, Query
+from betae.rules.rule_set import Rule
 
 if TYPE_CHECKING:
     from betae.answering.missing import MissingEdges
@@ -232,6 +235,8 @@ def _draw_step(title: str, step: Step) -> Tree:
         colour = "yellow" if step.status == "missing" else "green"
         mark = Text.from_markup(f"[{colour}]{step.status}[/{colour}]{chance}")
         child = branch.add(Text(step.text + "  ") + mark)
+        for reason in step.evidence.reasons[:STEP_REASONS] if step.evidence else ():
+            child.add(Text(f"since {reason.example()}", style="dim"))
         for source in step.sources:
             add(child, source)
 
@@ -293,6 +298,23 @@ def draw_edges(edges: MissingEdges, num_shown: int = 30) -> RenderableType:
     left = len(edges) - num_shown
     more = [Text(f"{left:,} more: write all with --out", style="dim")] if left > 0 else []
     return Group(Text(f"{len(edges):,} missing edges"), table, *more)
+
+
+def draw_rules(rules: Sequence[Rule], graph: KnowledgeGraph) -> Table:
+    """Lay out rules, with how often they hold."""
+    table = _table(">confidence", ">holds", ">cases", "rule")
+    for rule in rules:
+        counts = f"{rule.support:,}", f"{rule.cases:,}"
+        table.add_row(f"{rule.confidence:.1%}", *counts, Text(rule.text(graph)))
+    return table
+
+
+def draw_evidence(evidence: Evidence) -> RenderableType:
+    """Lay out what speaks for an edge, with log-odds."""
+    table = _table(">log-odds", "since")
+    for amount, text in evidence.lines():
+        table.add_row(amount, Text(text, style="dim" if text.startswith(" ") else ""))
+    return Group(Text(evidence.summary(), style="bold"), table)
 
 
 # ---- searches -----------------------------------------------------------------------------------

@@ -77,8 +77,11 @@ def evaluate(
     check_positive("empty_queries", empty_queries, whole=True, or_zero=True)
     if cluster is not None and open_ranker is None:
         raise InvalidArgument("On a cluster, evaluate needs open_ranker.")
-    model = ranker.models[0]
-    if (model.num_entities, model.num_relations) != (graph.num_entities, graph.num_relations):
+    model = ranker.models[0] if ranker.models else None
+    if model and (model.num_entities, model.num_relations) != (
+        graph.num_entities,
+        graph.num_relations,
+    ):
         raise InvalidArgument(
             f"The model has {model.num_entities:,} entities and {model.num_relations:,} directed "
             f"relations, the graph {graph.num_entities:,} and {graph.num_relations:,}: "
@@ -108,13 +111,13 @@ def evaluate(
         )
     empty: dict[str, EmptyResult] = {}
     is_completed = ranker.method == "completed"
-    if model.has_uncertainty and not is_completed:
+    if model and model.has_uncertainty and not is_completed:
         results |= measure_uncertainty(model, graph, queries.split, can, results)
         if empty_queries:
             measured = [name for name in MEASURED if name in can]
             empty = tell_empty(model, graph, measured, empty_queries, progress)
     return Evaluation(
-        model=model.name,
+        model=model.name if model else ranker.predictors[0],
         graph=GraphFacts(graph.fingerprint, graph.num_entities, graph.num_relations // 2),
         queries=QueryFacts(queries.split, dict(queries.origin), len(queries)),
         structures=results,
@@ -126,7 +129,7 @@ def evaluate(
         cannot=[name for name in blocks if name not in can],
         empty=empty,
         method=ranker.method,
-        predictors=[each.name for each in ranker.models] if is_completed else [],
+        predictors=list(ranker.predictors) if is_completed else [],
         seconds=time.monotonic() - start,
     )
 

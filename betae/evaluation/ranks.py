@@ -137,6 +137,11 @@ class Ranker(Protocol):
         """The models that it scores with; uncertainty is measured for the first."""
         ...
 
+    @property
+    def predictors(self) -> Sequence[str]:
+        """The names of what it scores with: models, rules."""
+        ...
+
     def can(self, structure: Query) -> bool:
         """Tell whether queries of this structure can be scored."""
         ...
@@ -157,6 +162,7 @@ class EmbeddingRanker:
 
     def __init__(self, model: QueryModel):
         self.models = [model.eval()]
+        self.predictors = [model.name]
 
     @cached_property
     def table(self) -> torch.Tensor:

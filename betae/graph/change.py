@@ -13,7 +13,7 @@ from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import Vocabulary, in_order
 from betae.graph.rdf import BLANK
-from betae.graph.triples import Triples, TripleSource, read_triples
+from betae.graph.triples import Triples, TripleSource, read_triples, split_triples
 
 MAX_EXPLAINED = 5  # unknown names with suggestions
 
@@ -74,6 +74,16 @@ def _merged_names(names: Sequence[str], more: Sequence[str]) -> tuple[list[str],
             ids[name] = len(merged)
             merged.append(name)
     return merged, np.array([ids[name] for name in more], dtype=np.int64)
+
+
+def hold_out(graph: KnowledgeGraph, valid: float, seed: int = 0) -> KnowledgeGraph:
+    """Return the graph with a fraction of its training edges as validation edges.
+
+    Every entity and relation keeps a training edge; ids and names stay.
+    """
+    train, held_out, _ = split_triples(graph.splits["train"], valid, 0.0, seed=seed)
+    splits = {**graph.splits, "train": train, "valid": held_out}
+    return KnowledgeGraph(graph.entities, graph.relations, splits, prefixes=graph.prefixes)
 
 
 # ---- removal ------------------------------------------------------------------------------------

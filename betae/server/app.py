@@ -214,7 +214,7 @@ def _add_questions(app: FastAPI, served: Served) -> None:
         """Return the computation tree of a question, with the exact answers of each node."""
         query, _ = await served.facts.read(served.text_or_tree(body.question))
         described = await served.facts.tree(query, body.edges)
-        if served.run is not None:
+        if served.run is not None and served.run.has_model:
             its = served.questions
             work = its.call(lambda: browse.add_embeddings(described, query, its.model, body.dims))
             await asyncio.wrap_future(work)

@@ -85,14 +85,18 @@ class Questions:
     def describe(self) -> dict[str, Any]:
         """Describe the model, and the method it answers by."""
         ranker = self.answerer().ranker
-        predictors = ranker.models if isinstance(ranker, ByCompletion) else [self.model]
+        predictors = (
+            [self.model.name] if not isinstance(ranker, ByCompletion) else ranker.predictors
+        )
+        method = {"predictors": list(predictors), "method": ranker.method}
+        if not self.run.has_model:
+            return {"name": "rules", **method}
         return {
             "name": self.model.name,
             "config": asdict(self.model.config),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "has_negation": self.model.has_complement,
-            "predictors": [each.name for each in predictors],
-            "method": ranker.method,
+            **method,
         }
 
     def missing_edges_of(self, entity: int, limit: int) -> list[dict[str, Any]] | None:

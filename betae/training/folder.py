@@ -6,6 +6,7 @@ RUN/
   metrics.jsonl             a line per report and per validation
   checkpoint-00001500/      to resume from: model, optimizer, random state, stream positions
   best-00001000/            the model with the best validation MRR so far
+  rules/                    rules mined from the training edges
   predictor/                the link predictor trained beside the model, a run of its own
   edges.json                calibration of edge scores, fitted at the first question
   calibration.json          calibration of distances, for answers by embedding
@@ -118,6 +119,7 @@ class RunFolder:
         self.edges = self.path / "edges.json"
         self.index = self.path / "index"
         self.predictor = self.path / "predictor"
+        self.rules = self.path / "rules"
         self._config = self.path / "config.json"
         self._graph = self.path / "graph.json"
         self._metrics = self.path / "metrics.jsonl"
@@ -180,7 +182,10 @@ class RunFolder:
         """
         folder = self._graph_path() if folder is None else Path(folder)
         graph = KnowledgeGraph.open(folder)
-        trained_on = read_manifest(self.best_model(), "model")["graph"]
+        if self.has_rules and not self.has_model:
+            trained_on = read_manifest(self.rules, "rules")["graph"]
+        else:
+            trained_on = read_manifest(self.best_model(), "model")["graph"]
         if trained_on in graph.ancestors and not may_have_grown:
             raise InvalidArgument(
                 f"{folder} has gained or lost edges since {self.path} was trained. The run still "
@@ -296,9 +301,16 @@ class RunFolder:
         """Whether the run has a model yet."""
         return bool(self.newest("best") or self.newest("checkpoint"))
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether rules were mined for the run."""
+        return self.rules.is_dir()
+
     def best_model(self) -> Path:
         """Return the folder of the best model, or of the last if none was validated."""
         folder = self.newest("best") or self.newest("checkpoint")
+        if folder is None and self.has_rules:
+            raise InvalidArgument(f"{self.path} has rules, but no model: train one.")
         if folder is None:
             raise StoreError(
                 f"{self.path} is not a run: it holds no model. Train one: betae train."

@@ -16,5 +16,5 @@ def _one_thread():
 def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
     monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
-    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)

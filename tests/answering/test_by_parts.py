@@ -182,7 +182,7 @@ def test_what_a_part_counts_is_of_the_whole_graph(small, monkeypatch):
 
 @pytest.fixture
 def _few_rows(monkeypatch):
-    monkeypatch.setattr(edge_fit, "FIT_EDGES", 100)
+    monkeypatch.setattr(edge_fit, "FIT_ROWS", 100)
     monkeypatch.setattr(edge_fit, "FIT_PAIRS", 200)
 
 

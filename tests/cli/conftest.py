@@ -14,7 +14,7 @@ def quick():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
         patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         patch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
         patch.setattr("betae.evaluation.uncertainty.VALIDATION_QUERIES", 5)

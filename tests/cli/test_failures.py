@@ -125,7 +125,7 @@ def test_names_do_not_command_the_terminal(tmp_path, monkeypatch, capsys):
     folder = save_run(tmp_path / "run", KnowledgeGraph.open(tmp_path / "graph"))
     relation, anchor = f'"{name}"', f'"{name}0"'
     question = f"?X . {relation}({anchor}, ?X)"
-    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 20)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 20)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 20)
     texts = []
     for arguments in (

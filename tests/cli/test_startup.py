@@ -112,7 +112,7 @@ def test_what_is_wrong_is_refused_before_torch_is_imported(betae, arguments, mes
 
 @pytest.mark.slow
 def test_a_question_imports_only_what_it_needs(betae, made, monkeypatch):
-    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
     Run.open(made).answerer()  # the first time, probabilities are fitted
     done, measured = betae("answer", "RUN", "?X . r0(e1, ?X)")

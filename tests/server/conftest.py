@@ -26,7 +26,7 @@ def _small_and_in_one_thread():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("betae.answering.by_embedding.CALIBRATION_QUERIES", 5)
         patch.setattr("betae.querysets.sample.WALK_BATCH", 256)
-        patch.setattr("betae.answering.edge_fit.FIT_EDGES", 100)
+        patch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
         patch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
         yield
     torch.set_num_threads(before)

@@ -246,7 +246,7 @@ def test_another_predictor_is_refused_before_the_model_is_trained(tmp_path):
 
 def test_the_command(write, tmp_path, monkeypatch):
     """Without a recipe, the earlier run's settings hold."""
-    monkeypatch.setattr("betae.answering.edge_fit.FIT_EDGES", 50)
+    monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 50)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 50)
     small_graph().save(tmp_path / "graph")
     train(KnowledgeGraph.open(tmp_path / "graph"), tmp_path / "earlier", small_config(steps=4))

@@ -1,0 +1,195 @@
+"""Runs of rules: mined, asked, explained, grown; the same by the commands."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import betae
+from betae.answering.edges import EdgeWeights
+from betae.errors import BetaeError, InvalidArgument
+from betae.run import Run, mine, open_or_mine
+from tests.cli.test_cli import run_main
+from tests.server.conftest import serving
+from tests.training.helpers import graph_of
+
+FEW = {"FIT_ROWS": 400, "FIT_PAIRS": 400}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in FEW.items():
+            patch.setattr(f"betae.answering.edge_fit.{name}", value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory):
+    """`world`, mined without training."""
+    return mine(betae.world(), tmp_path_factory.mktemp("rules") / "run")
+
+
+def test_rules_answer_without_training(mined):
+    question = "?X . located_in(?X, Europe)"
+    found = mined.answer(question, k=10, edges="train", status="predicted", explain=True)
+    true = {mined.graph.entities[each] for each in mined.graph.answers(question)}
+    assert sum(each.entity in true for each in found) >= 5
+    for answer in found:
+        assert answer.why.evidence.reasons
+        assert answer.why.evidence.probability == pytest.approx(answer.probability, rel=1e-4)
+
+
+def test_the_parts_of_the_evidence_add_up_to_the_probability(mined):
+    graph = mined.graph
+    completed = mined.completed_graph("train")
+    heads, relations, tails = graph.splits["test"][:40].astype(np.int64).T
+    for head, relation, tail in zip(heads, relations, tails, strict=True):
+        names = graph.entities[head], graph.relations[relation], graph.entities[tail]
+        found = mined.why(*names, edges="train")
+        row = completed.probabilities.rows(np.array([head]), np.array([2 * relation]))[0, tail]
+        back = completed.probabilities.rows(np.array([tail]), np.array([2 * relation + 1]))[0, head]
+        expected = max(row, back)
+        assert found.probability == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        if expected < 0.999:
+            assert 1 / (1 + math.exp(-found.log_odds)) == pytest.approx(expected, rel=1e-3)
+        parts = [each.log_odds for each in found.reasons]
+        assert parts == sorted(parts, reverse=True)
+
+
+def test_a_known_edge_is_called_known(mined):
+    found = mined.why("France", "located_in", "Europe")
+    assert found.is_known
+    assert found.summary() == "France located_in Europe: known"
+    assert found.probability == 1
+    assert found.reasons
+    assert json.loads(json.dumps(found.to_json()))["edge"] == ["France", "located_in", "Europe"]
+    assert "<table>" in found._repr_html_()
+
+
+def test_a_run_of_rules_opens_again_and_is_evaluated(mined):
+    run = Run.open(mined.folder)
+    assert len(run.rules) == len(mined.rules) > 100
+    evaluation = run.evaluate(run.graph.sample("1p", "2in", split="test", count=20))
+    assert evaluation.predictors == ["rules"]
+    assert evaluation.structures["1p"].metrics.mrr > evaluation.structures["1p"].frequency.mrr
+    with pytest.raises(BetaeError, match="no model"):
+        run.model()
+
+
+def test_the_same_seed_the_same_answers(mined, tmp_path):
+    again = mine(betae.world(), tmp_path / "run")
+    question = "?X . located_in(?X, Europe)"
+    assert again.answer(question, edges="train") == mined.answer(question, edges="train")
+
+
+def test_a_graph_without_validation_edges_holds_some_out(tmp_path):
+    betae.world().export(tmp_path / "facts.tsv")
+    graph = betae.read(tmp_path / "facts.tsv")
+    assert not len(graph.splits["valid"])
+    run = mine(graph, tmp_path / "run")
+    assert len(run.graph.splits["valid"]) > 100
+    assert {*run.graph.answers("?X . located_in(?X, Europe)")} == {
+        *graph.answers("?X . located_in(?X, Europe)")
+    }
+    found = run.answer("?X . located_in(?X, Europe)", status="predicted")
+    assert all(each.probability for each in found)
+
+
+def test_an_entity_that_was_added_has_predictions_at_once(tmp_path):
+    betae.world().save(tmp_path / "graph")
+    graph = betae.KnowledgeGraph.open(tmp_path / "graph")
+    run = mine(graph, tmp_path / "run")
+    more = [("Newland", "borders", "France"), ("Newland", "borders", "Germany")]
+    more += [("Newland", "member_of", "NATO"), ("Newland", "borders", "Belgium")]
+    graph.extended(more).save(tmp_path / "graph", overwrite=True)
+    found = Run.open(run.folder).answer("?X . located_in(Newland, ?X)", k=3)
+    assert found.answers[0].entity == "Europe"
+
+
+def test_a_folder_with_something_in_it_is_kept(mined):
+    with pytest.raises(InvalidArgument, match="not empty"):
+        mine(betae.world(), mined.folder)
+
+
+def test_a_graph_too_small(tmp_path):
+    graph = graph_of([[0, 0, 1]], np.empty((0, 3)), 2, 1)
+    with pytest.raises(InvalidArgument, match="too small"):
+        mine(graph, tmp_path / "run")
+
+
+def test_weights_that_are_damaged_are_refused(mined):
+    mined.answer("?X . located_in(?X, Europe)")
+    content = json.loads((mined.folder / "edges.json").read_text())
+    for name in ("model", "checksum", "sha256"):
+        content.pop(name, None)
+    assert EdgeWeights.from_json(content).by_relation
+    relation = next(iter(content["by_relation"]))
+    for wrong in ({relation: [1.0]}, {"x": content["by_relation"][relation]}):
+        with pytest.raises(ValueError, match="needed"):
+            EdgeWeights.from_json({**content, "by_relation": wrong})
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: run_main(monkeypatch, capsys, *arguments)
+
+
+def test_commands_mine_list_and_explain(command, tmp_path):
+    betae.world().save(tmp_path / "graph")
+    code, text, _ = command("mine", tmp_path / "graph", "--out", tmp_path / "run")
+    assert code == 0
+    assert "rules written to" in text
+    code, text, _ = command("rules", tmp_path / "run", "--relation", "capital")
+    assert code == 0
+    assert "capital(x, y) <- " in " ".join(text.split())
+    code, text, _ = command("rules", tmp_path / "run", "--limit", "3", "--json")
+    assert [json.loads(line)["cases"] > 0 for line in text.splitlines()] == [True] * 3
+    code, text, _ = command("rules", tmp_path / "run", "--out", tmp_path / "rules.tsv")
+    lines = (tmp_path / "rules.tsv").read_text().splitlines()
+    assert lines[0] == "rule\tsupport\tcases\tconfidence"
+    assert f"{len(lines) - 1:,} rules" in text
+    edge = ("Austria", "located_in", "Europe")
+    code, text, _ = command("why", tmp_path / "run", *edge, "--edges", "train")
+    assert code == 0
+    assert "base rate" in text
+    code, text, _ = command("why", tmp_path / "run", *edge, "--edges", "train", "--json")
+    assert json.loads(text)["reasons"]
+
+
+def test_a_graph_is_asked_as_it_is(command, tmp_path):
+    betae.world().save(tmp_path / "graph")
+    question = "?X . located_in(?X, Europe)"
+    options = ("--edges", "train", "--only", "predicted", "--explain")
+    code, text, _ = command("answer", tmp_path / "graph", question, *options)
+    assert code == 0
+    assert "since" in text
+    assert (tmp_path / "graph" / "mined" / "rules").is_dir()
+    assert len(open_or_mine(tmp_path / "graph").rules) > 100
+    code, _, _ = command("complete", tmp_path / "graph", "--relation", "capital", "--above", "0.01")
+    assert code == 0
+
+
+def test_an_unknown_name_is_explained(command, mined):
+    code, _, text = command("why", mined.folder, "Frannce", "located_in", "Europe")
+    assert code == 2
+    assert "France" in text
+
+
+# ---- server -------------------------------------------------------------------------------------
+
+
+def test_a_run_of_rules_is_served(mined):
+    with serving(Run.open(mined.folder)) as client:
+        assert client.get("/model").json()["model"]["predictors"] == ["rules"]
+        body = {"question": "?X . located_in(?X, Europe)", "edges": "train", "k": 40}
+        answers = client.post("/answer", json={**body, "explain": True}).json()["answers"]
+        predicted = [each for each in answers if each["status"] == "predicted"]
+        assert predicted[0]["why"]["evidence"]["reasons"]
+        assert client.post("/tree", json={"question": body["question"]}).status_code == 200
+        assert client.post("/answer", json={**body, "method": "embedding"}).status_code == 400
