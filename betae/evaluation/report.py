@@ -20,6 +20,7 @@ from betae.errors import StoreError
 from betae.evaluation.results import Evaluation, read_evaluations
 from betae.evaluation.tables import (
     ReportTable,
+    below_the_paper,
     describe_queries,
     make_tables,
     paper_tables,
@@ -84,6 +85,7 @@ def report_sections(evaluations: Sequence[Evaluation], with_plots: bool = True) 
     """Return the sections of a report: the paper's tables, then one for each query set."""
     sections = []
     if tables := paper_tables(evaluations):
+        tables.append(below_the_paper(tables))
         sections.append(Section("The paper's tables", OF_THE_PAPER, tables, {}))
     for members in map(tell_apart, by_query_set(evaluations)):
         plots = {}

@@ -392,6 +392,26 @@ def paper_tables(evaluations: Sequence[Evaluation]) -> list[ReportTable]:
     return tables
 
 
+def below_the_paper(tables: Sequence[ReportTable]) -> ReportTable:
+    """Count the figures below the paper's, as printed, in the result of `paper_tables`."""
+    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+    rows: list[ReportRow] = []
+    sums, total = dict.fromkeys(columns, 0), 0
+    for table in tables:
+        counts = dict.fromkeys(table.columns, 0)
+        texts = [cells for _, *cells in table.texts()]
+        for theirs, ours in zip(texts[::2], texts[1::2], strict=True):
+            for column, their, our in zip(table.columns, theirs, ours, strict=True):
+                if their and our:
+                    counts[column] += float(our) < float(their)
+                    total += 1
+        rows.append((table.title, [counts.get(column) for column in columns]))
+        sums = {column: sums[column] + counts.get(column, 0) for column in columns}
+    rows.append(("all", [*sums.values()]))
+    note = f"In all {sum(sums.values())} of {total} figures."
+    return ReportTable("Figures below the paper's", columns, rows, [note], digits=0)
+
+
 def _paper_table(
     title: str, digits: int, theirs: Sequence[Mapping[str, Any]], ours: Sequence[Evaluation]
 ) -> ReportTable:

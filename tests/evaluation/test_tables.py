@@ -11,6 +11,7 @@ from betae.evaluation.tables import (
     OTHER_QUERIES,
     PAPER,
     SAMPLED_QUERIES,
+    below_the_paper,
     describe_queries,
     make_tables,
     method_name,
@@ -203,6 +204,19 @@ def test_a_run_stands_below_the_papers_row():
     assert row_of(hits, "NELL995, BetaE: paper")["average"] == 12.9
     assert row_of(hits, label) == dict.fromkeys([*NEGATION, "average"], 38.0)
     assert row_of(paper_table("Queries without negation: H@1", [ours]), label)["average"] == 26.0
+
+
+def test_figures_below_the_papers_are_counted():
+    """1p of NELL995 is 53.0 in the paper, 2p 13.0 and 3p 11.4; Query2Box has no -DM."""
+    figures = {"1p": 52.96, "2p": 12.94, "3p": 11.5}  # 53.0, 12.9 and 11.5 as printed
+    one = kept(figures, counts=NELL, origin=BETAE)
+    two = kept({"1p": 42.1, "2u": 99.0}, counts=NELL, origin=BETAE, model_name="query2box")
+    (mrr,) = [t for t in paper_tables([one, two]) if t.title == "Queries without negation: MRR, %"]
+    found = below_the_paper([mrr])
+    assert found.columns == mrr.columns
+    expected = dict.fromkeys(mrr.columns, 0) | {"1p": 1, "2p": 1}
+    assert row_of(found, mrr.title) == row_of(found, "all") == expected
+    assert found.notes == ["In all 2 of 5 figures."]
 
 
 def test_query2boxs_queries_are_apart():
