@@ -11,8 +11,10 @@ Columns, MRR in percent, the mean over the answers of a query and then over quer
     mean     by the mean of the conditions' distances, filtered as usual
     best     by one condition alone, for each query the one with the higher MRR (an oracle)
     model    by the model's intersection
+    recalled by the mean distance, if entities that meet a condition on training edges had a
+             distance of 0 from it: what perfect memory would make of these distances
     exact    by the mean distance from the missing conditions, among the entities that meet the
-             known ones on training edges: what exact memory would make of this generalisation
+             known ones on training edges: the same if it were known which conditions are missing
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from betae.queries.structures import num_symbols
 from betae.querysets.query_set import SET_EDGES, QueryBlock
 
 STRUCTURES = ("2i", "3i", "pi")
-COLUMNS = ("known", "missing", "mean", "best", "model", "exact")
+COLUMNS = ("known", "missing", "mean", "best", "model", "recalled", "exact")
 BATCH = 256  # queries scored together
 Floats = NDArray[np.float32]
 
@@ -74,6 +76,7 @@ def compare(
     for i, (now, then) in enumerate(zip(known, later, strict=True)):
         is_met[i, now] = True
         is_outside[i, then] = False
+    mean, recalled = of_conditions.mean(axis=0), np.where(is_met, 0, of_conditions).mean(axis=0)
     found: dict[str, list[float]] = {name: [] for name in COLUMNS}
     alone: list[list[float]] = []
     for answer in answers[1]:
@@ -82,7 +85,8 @@ def compare(
             found["known" if is_known else "missing"].append(
                 reciprocal_rank(of_conditions[i], answer, is_outside[i])
             )
-        found["mean"].append(reciprocal_rank(of_conditions.mean(axis=0), answer, is_other))
+        found["mean"].append(reciprocal_rank(mean, answer, is_other))
+        found["recalled"].append(reciprocal_rank(recalled, answer, is_other))
         found["model"].append(reciprocal_rank(distances, answer, is_other))
         alone.append([reciprocal_rank(each, answer, is_other) for each in of_conditions])
         if not holds.all():
@@ -131,7 +135,7 @@ def main() -> None:
     run = Run.open(arguments.run, arguments.graph)
     queries = open_queries(run.graph, arguments.queries, arguments.split).rankable(run.graph)
     ranker = EmbeddingRanker(run.model())
-    print("structure  queries  " + "  ".join(f"{name:>7}" for name in COLUMNS))
+    print("structure  queries  " + "  ".join(f"{name:>8}" for name in COLUMNS))
     for name in STRUCTURES:
         if name not in queries.blocks:
             continue
@@ -140,7 +144,7 @@ def main() -> None:
         _, later = SET_EDGES[queries.split]
         rows = [*measure(ranker, run.graph, block.take(np.sort(chosen)), later)]
         cells = [[row[column] for row in rows if column in row] for column in COLUMNS]
-        text = "  ".join(f"{100 * np.mean(cell):7.1f}" if cell else 7 * " " for cell in cells)
+        text = "  ".join(f"{100 * np.mean(cell):8.1f}" if cell else 8 * " " for cell in cells)
         print(f"{name:<9}  {len(rows):7,}  {text}", flush=True)
 
 

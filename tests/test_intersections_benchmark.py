@@ -40,6 +40,7 @@ def test_by_hand(intersections):
             "mean": 1 / 3,  # 3.0, behind 2 (1.5) and 3 (2.5)
             "best": 1 / 2.5,  # the second condition: behind 2, level with 3
             "model": 1 / 3,
+            "recalled": 1 / 1.5,  # 1.0, level with 2
             "exact": 1.0,  # 1 is the only other entity that meets the first condition
         }
     )
