@@ -13,6 +13,7 @@ BetaeError
 └── UnresolvedName        a name that does not identify one entity or relation
     ├── UnknownEntity     suggests the closest names
     ├── UnknownRelation   suggests the closest names
+    ├── UnknownProperty   suggests the closest names
     └── AmbiguousName     a label that several share: lists their names
 
 The command line prints the message without a traceback and exits with 2.
@@ -114,8 +115,14 @@ class UnknownRelation(_UnknownName):
     kind = "relation"
 
 
+class UnknownProperty(_UnknownName):
+    """No entity has a value of a property of this name."""
+
+    kind = "property"
+
+
 class AmbiguousName(UnresolvedName):
-    """Several entities or relations share this label; `ids` are their names."""
+    """Several entities, relations or properties share this label; `ids` are their names."""
 
     def __init__(self, label: str, ids: Sequence[str], kind: str):
         self.label, self.ids = label, tuple(ids)

@@ -29,9 +29,9 @@ CHECKSUM = "sha256"  # key of the manifest's own checksum
 LARGE = 64 * 2**20  # bytes; checksums of a larger store are not compared at each opening
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Format versions of the kinds of stores. Version 1 of graphs had one label for each entity and no
-# prefixes.
+# prefixes, version 2 no literals but labels.
 VERSIONS = {
-    "graph": 2,
+    "graph": 3,
     "query set": 1,
     "release queries": 1,
     "rules": 1,
@@ -396,7 +396,11 @@ def check_parts(folder: Path, manifest: Mapping[str, Any], verify: bool | None =
 
 def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
     """Memory-map the arrays of a store, read-only."""
-    return {name.removesuffix(".npy"): read_array(folder / name) for name in manifest["parts"]}
+    return {
+        name.removesuffix(".npy"): read_array(folder / name)
+        for name in manifest["parts"]
+        if name.endswith(".npy")
+    }
 
 
 def read_array(path: Path) -> Array:

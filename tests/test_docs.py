@@ -80,6 +80,7 @@ def folder(tmp_path):
         "wrong-facts.tsv": "Ada\tlives_in\tParis\nAda\tlives_in\tParma\n",
         "trips.csv": "city;mode;destination\nOslo;train;Bergen\n",
         "film.ttl": FILM,
+        "people.csv": "id,name,age,born\nAda,Ada Lovelace,36,1815-12-10\nBob,,27,\n",
     }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "facts.nt.gz").write_bytes(gzip.compress(b"<x:a> <x:r> <x:b> .\n"))

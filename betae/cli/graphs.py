@@ -16,6 +16,7 @@ from betae.cli.common import (
     app,
     err,
     examples,
+    note,
     open_graph,
     out,
     print_json,
@@ -41,6 +42,7 @@ HeldOut = Annotated[str, typer.Option(help="A file, or the fraction of edges to 
         "betae ingest facts.nt.gz --valid 0.1 --test 0.1 --out graph",
         "betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph",
         "betae ingest FB15k-237-betae --out graph",
+        "betae ingest facts.tsv --nodes people.csv --nodes cities.csv --out graph",
         "betae ingest trips.csv --columns head=from,relation=mode,tail=to --out graph",
         "betae ingest 's3://bucket/triples/*.parquet' --memory 4GB --out graph",
         "zcat facts.nt.gz | betae ingest - --format nt --out graph",
@@ -63,6 +65,13 @@ def ingest_command(
     labels: Annotated[
         Path | None, typer.Option(help="A file with two columns: name and label.")
     ] = None,
+    nodes: Annotated[
+        list[str],
+        typer.Option(
+            help="A table with a row for each entity and a column for each property (.tsv, .csv, "
+            ".parquet); may be repeated."
+        ),
+    ] = [],  # noqa: B006  # typer reads it, nobody writes to it
     seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 0,
     overwrite: Overwrite = False,
     append: Annotated[
@@ -90,10 +99,7 @@ def ingest_command(
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(
-            help="Memory limit, such as 4GB: sort on disk, for the same graph. TSV, CSV and "
-            "Parquet only."
-        ),
+        typer.Option(help="Memory limit, such as 4GB: sort on disk, for the same graph."),
     ] = None,
 ) -> None:
     """Read triples into a graph folder, or add them to one, or remove them from one."""
@@ -122,6 +128,7 @@ def ingest_command(
         options: dict[str, Any] = {
             "valid": _file_or_fraction(valid),
             "test": _file_or_fraction(test),
+            "nodes": nodes,
             "seed": seed,
             "columns": None if columns is None else parse_columns(columns),
             "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
@@ -176,6 +183,8 @@ def _build(
     graph, report = remove_triples(before, triples)
     by_split = ", ".join(f"{count:,} {split}" for split, count in report.removed.items())
     lines = [f"{sum(report.removed.values()):>12,} edges removed ({by_split})"]
+    if report.literals:
+        lines.append(f"{report.literals:>12,} literals removed")
     if report.absent:
         lines.append(f"{report.absent:>12,} edges not found")
     lines += report.unknown
@@ -188,7 +197,8 @@ def _reading_lines(report: ReadReport) -> list[str]:
     """Lines that say what was read, skipped and dropped, and which rows were headers."""
     from betae.graph.names import printable
 
-    counts, lines = asdict(report), []
+    counts = asdict(report)
+    lines = [*map(printable, counts.pop("notes"))]
     for file, cells in counts.pop("headers").items():
         lines.append(printable(f"{file} has a header: {', '.join(cells)}"))
     for file, cells in counts.pop("doubtful_rows").items():
@@ -294,7 +304,11 @@ def export(
         str | None, typer.Option(help="File format; default: by the ending, tsv for -.")
     ] = None,
 ) -> None:
-    """Write the edges of a graph by name; as RDF, with labels."""
+    """Write the edges of a graph by name; as RDF, with all literals."""
     from betae.graph.edges import SPLITS
+    from betae.graph.triples import holds_literals
 
-    open_graph(graph).export(file, SPLITS if split == "all" else (split,), format)
+    opened = open_graph(graph)
+    opened.export(file, SPLITS if split == "all" else (split,), format)
+    if opened.literals.size and not holds_literals(file, format):
+        note(f"{opened.literals.size:,} literals were not written: only .nt and .ttl hold them.")

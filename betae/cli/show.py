@@ -36,7 +36,7 @@ from betae.evaluation.tables import (
     report_columns,
     spans,
 )
-from betae.graph.names import printable, shorten
+from betae.graph.names import local_name, printable, shorten
 from betae.queries.ast import Entity, Not, Project, Query
 from betae.rules.rule_set import Rule
 
@@ -147,7 +147,15 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     most = max(description.frequent_relations.values(), default=1)
     for name, count in description.frequent_relations.items():
         bars.add_row(f"{count:,}", Text(printable(name)), "█" * max(1, round(24 * count / most)))
-    return Group(facts, Text(), bars)
+    if not description.properties:
+        return Group(facts, Text(), bars)
+    values = _table(">values", ">entities", "property", "type", "range", title="Properties")
+    for name, each in description.properties.items():
+        kinds = ", ".join(local_name(kind) or "class" for kind in each.datatypes)
+        bounds = "" if each.least is None else f"{each.least} to {each.greatest}"
+        cells = map(Text, map(printable, (name, kinds, bounds)))
+        values.add_row(f"{each.values:,}", f"{each.entities:,}", *cells)
+    return Group(facts, Text(), bars, Text(), values)
 
 
 def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:

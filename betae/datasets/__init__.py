@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.source import TripleColumns
-from betae.graph.triples import Notify, Triples, TripleSource, read_triples
+from betae.graph.triples import Notify, Triples, TripleSource, read_triples, tables_of
 from betae.storage import MANIFEST
 
 
@@ -18,6 +19,7 @@ def read(
     valid: TripleSource | float = 0.0,
     test: TripleSource | float = 0.0,
     labels: Path | str | None = None,
+    nodes: TripleSource | Sequence[TripleSource] = (),
     seed: int = 0,
     columns: TripleColumns | None = None,
     delimiter: str | None = None,
@@ -36,6 +38,8 @@ def read(
         valid, test: sources of held-out edges, or the fraction of edges to hold out at random;
             every entity and relation keeps an edge in train.
         labels: two-column file of name and label; it wins over the labels of RDF files.
+        nodes: node tables (TSV, CSV, Parquet, or frames): a row for each entity, with its name in
+            the column `id` or the first, and a column for each property.
         seed: of the random split.
         columns: where head, relation and tail are: `{"head": "from", ...}` by name if the first
             line is a header, by number from 1 if it is not.
@@ -56,6 +60,7 @@ def read(
         valid=valid,
         test=test,
         labels=labels,
+        nodes=nodes,
         seed=seed,
         columns=columns,
         delimiter=delimiter,
@@ -71,6 +76,7 @@ def read_sources(
     valid: TripleSource | float = 0.0,
     test: TripleSource | float = 0.0,
     labels: Path | str | None = None,
+    nodes: TripleSource | Sequence[TripleSource] = (),
     **options: Any,
 ) -> Triples:
     """Read triples from a folder in the layout of the release, or as `read_triples` does."""
@@ -78,11 +84,13 @@ def read_sources(
 
     releases = [Path(each) for each in sources if isinstance(each, str | Path) and is_release(each)]
     if not releases:
-        return read_triples(*sources, valid=valid, test=test, labels=labels, **options)
+        return read_triples(*sources, valid=valid, test=test, labels=labels, nodes=nodes, **options)
     if len(sources) > 1:
         raise InvalidArgument("A folder in the BetaE release layout is read alone.")
     if not _are_default(valid, test):
         raise InvalidArgument(f"{releases[0]} is in the BetaE release layout: it has its splits.")
+    if tables_of(nodes):
+        raise InvalidArgument("A folder in the BetaE release layout is read without node tables.")
     return read_release(releases[0], labels)
 
 

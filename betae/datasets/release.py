@@ -24,7 +24,7 @@ from betae.exact.answers import answers_of_structure
 from betae.graph.edges import SPLITS, Ids, Ragged, Split
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.source import COLUMNS, Content, Source
-from betae.graph.triples import Triples, read_labels, read_source
+from betae.graph.triples import Triples, labels_of, read_labels, read_source
 from betae.queries.ast import Query
 from betae.queries.structures import from_tuple, name_of, structure_of, to_tuple
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
@@ -50,8 +50,10 @@ def read_release(folder: Path | str, labels: Path | str | None = None) -> Triple
         split: _edges_of_split(folder / f"{split}.txt", len(entities), len(relations))
         for split in SPLITS
     }
-    given = {} if labels is None else read_labels(Path(labels))
-    return Triples(entities, relations, splits, given)
+    if labels is None:
+        return Triples(entities, relations, splits)
+    listed = read_labels(Path(labels))
+    return Triples(entities, relations, splits, labels_of(listed), listed)
 
 
 def _names(path: Path) -> list[str]:

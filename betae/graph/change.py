@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from betae.errors import InvalidArgument, UnresolvedName
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.literals import Literals
 from betae.graph.names import Vocabulary, in_order
 from betae.graph.rdf import BLANK
 from betae.graph.triples import Triples, TripleSource, read_triples, split_triples
@@ -35,6 +37,7 @@ def append_triples(graph: KnowledgeGraph, added: Triples | TripleSource) -> Know
     keys = {split: packing.pack(*triples.T) for split, triples in graph.splits.items()}
     keys = {split: here[~np.isin(here, fresh)] for split, here in keys.items()}
     keys["train"] = np.sort(np.concatenate([keys["train"], distinct(fresh)]))
+    literals = added.literals.with_columns(pl.col("subject").replace(renamed))
     labels = graph.labels_by_name()
     for name, more in added.labels.items():  # of two that are as good, the added one is shown
         name = renamed.get(name, name)
@@ -44,6 +47,11 @@ def append_triples(graph: KnowledgeGraph, added: Triples | TripleSource) -> Know
         Vocabulary.of(relations, labels),
         {split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS},
         prefixes={**added.prefixes, **graph.prefixes},
+        literals=Literals.of(
+            pl.concat([graph.literals.named(graph.entities, graph.relations), literals]),
+            entities,
+            relations,
+        ),
     )
     return _descendant(appended, graph)
 
@@ -97,6 +105,7 @@ class RemovalReport:
     absent: int = 0  # edges that the graph does not have
     unknown: list[str] = field(default_factory=list)  # messages on unknown names
     num_unknown: int = 0  # unknown names
+    literals: int = 0  # removed
 
 
 def remove_triples(
@@ -127,7 +136,16 @@ def remove_triples(
     report.absent = len(removed.splits["train"]) - sum(report.removed.values())
     if not len(splits["train"]):
         raise InvalidArgument("No training edge would be left, so nothing was removed.")
-    smaller = KnowledgeGraph(graph.entities, graph.relations, splits, prefixes=graph.prefixes)
+    literals = graph.literals.named(graph.entities, graph.relations)
+    left = literals.join(removed.literals, on=literals.columns, how="anti")
+    report.literals = len(literals) - len(left)
+    smaller = KnowledgeGraph(
+        graph.entities,
+        graph.relations,
+        splits,
+        prefixes=graph.prefixes,
+        literals=Literals.of(left, graph.entities, graph.relations),
+    )
     return _descendant(smaller, graph), report
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -53,48 +53,63 @@ def read_delimited(
     Files of triples may have a header and other columns.
     """
     file = _File(source, schema, reading)
-    if file.header is not None:
+    if file.header:
         report.headers[str(source.path)] = file.header
     if file.doubtful is not None:
         report.doubtful_rows[str(source.path)] = file.doubtful
     report.blank_lines_skipped += file.num_blank
     report.comments_skipped += file.num_comments()
-    num_rows = 0
-    columns = [
-        pl.col(f"column_{i + 1}").alias(column)
-        for i, column in zip(file.indices, schema, strict=True)
-    ]
-    try:
-        scanned = pl.scan_csv(source.whole(), **file.options).select(columns)
-        for frame in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
-            num_rows += len(frame)
-            kept = file.without_blank_lines(frame.cast(dict(schema)))
-            report.blank_lines_skipped += len(frame) - len(kept)
-            yield kept
-    except (pl.exceptions.PolarsError, *GZIP_ERRORS) as error:
-        fault = file.explain()
-        raise fault or TripleError(str(error).splitlines()[0], source.path) from error
-    if not num_rows:
-        raise TripleError(EMPTY, source.path)
+    yield from file.batches(schema, report)
+
+
+class Table:
+    """A TSV or CSV file whose first line names its columns; cells may be empty."""
+
+    def __init__(self, source: Source, reading: Reading = DEFAULT):
+        self.source, self._file = source, _File(source, None, reading)
+        self.header: tuple[str, ...] = self._file.columns
+
+    def require(self, column: int) -> None:
+        """Raise an error for an empty cell in a column, when it is read."""
+        self._file.required.append(column)
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Iterate over the rows in batches of text, null where empty; columns are by number."""
+        schema = {f"column_{i}": pl.String() for i in range(len(self.header))}
+        return self._file.batches(schema, ReadReport())
+
+    def first_line(self, column: int, is_wanted: Callable[[str], bool]) -> tuple[int, str]:
+        """Return the number of the first line with such a cell in a column, and the cell."""
+        for number, row in self._file.rows():
+            if number > self._file.num_skipped and is_wanted(row[column]):
+                return number, row[column]
+        raise AssertionError("there is no such cell")
 
 
 class _File:
-    """A delimited file: its dialect, its layout as the first lines show it, options for polars."""
+    """A delimited file: its dialect, its layout as the first lines show it, options for polars.
 
-    def __init__(self, source: Source, schema: Schema, reading: Reading):
-        self.source, self.columns = source, tuple(schema)
+    Without a schema, the first line is a header, and its cells are the columns.
+    """
+
+    def __init__(self, source: Source, schema: Schema | None, reading: Reading):
+        self.source, self.columns = source, tuple(schema or ())
         self.has_triples = self.columns == COLUMNS
         self.separator = reading.delimiter or SEPARATORS[source.suffix]
         self.is_quoted = source.suffix == ".csv"
         self.comment = reading.comment
-        self.header: tuple[str, ...] | None = None
+        self.header: tuple[str, ...] = ()
         self.doubtful: tuple[str, ...] | None = None  # a first row that may be meant as a header
-        self.width = len(schema)
+        self.width = len(self.columns)
         self.indices: tuple[int, ...] = tuple(range(self.width))  # of the wanted columns
         self.num_skipped = self.num_blank = 0  # lines before the first row; blank ones of those
         self._read_first_lines(reading.columns if self.has_triples else None)
+        if schema is None:
+            self.columns, self.width = self.header, len(self.header)
+            self.indices = tuple(range(self.width))
+        self.required = [*self.indices] if schema is not None else []  # must not be empty
         types: list[pl.DataType] = [pl.String()] * self.width
-        if not self.is_quoted:  # categories would be read up to a quote that closes too early
+        if schema and not self.is_quoted:  # categories would be read up to a quote closed too early
             for i, column in zip(self.indices, schema, strict=True):
                 types[i] = schema[column]
         self.options: dict[str, Any] = {
@@ -125,7 +140,7 @@ class _File:
                     return  # by number: the first line is a row
             elif self.has_triples and (found := find_columns(cells)):
                 self.width, self.indices = len(cells), found
-            else:
+            elif self.columns:
                 self.doubtful = cells if self.has_triples and may_be_header(cells) else None
                 return
             self.header = cells
@@ -158,9 +173,32 @@ class _File:
             strict=strict,
         )
 
+    def batches(self, schema: Schema, report: ReadReport) -> Iterator[pl.DataFrame]:
+        """Yield the columns of `schema` in batches, without blank lines."""
+        num_rows = 0
+        columns = [
+            pl.col(f"column_{i + 1}").alias(column)
+            for i, column in zip(self.indices, schema, strict=True)
+        ]
+        try:
+            scanned = pl.scan_csv(self.source.whole(), **self.options).select(columns)
+            for frame in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
+                num_rows += len(frame)
+                kept = self.without_blank_lines(frame.cast(dict(schema)))
+                report.blank_lines_skipped += len(frame) - len(kept)
+                yield kept
+        except (pl.exceptions.PolarsError, *GZIP_ERRORS) as error:
+            fault = self.explain()
+            raise fault or TripleError(str(error).splitlines()[0], self.source.path) from error
+        if not num_rows:
+            raise TripleError(EMPTY, self.source.path)
+
     def without_blank_lines(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Drop rows without any name; raise if only some of a row's names are empty."""
-        has_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
+        places = [self.indices.index(i) for i in self.required]
+        has_gap = pl.any_horizontal(
+            pl.nth(place).is_null() | (pl.nth(place).cast(pl.String) == "") for place in places
+        )
         gaps = frame.filter(has_gap).cast(pl.String)
         is_blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
         if not gaps.select(is_blank.all()).item():
@@ -177,8 +215,8 @@ class _File:
                 is_within_quotes = not is_within_quotes
         return count
 
-    def explain(self) -> TripleError | None:
-        """Find the first line that polars cannot have accepted."""
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over the rows and the numbers of their lines, slowly; raise for a wrong one."""
         with closing(self.source.lines()) as lines:
             reader = self._reader(
                 ("\n" if self._is_comment(line) else line for line in lines), strict=True
@@ -190,11 +228,18 @@ class _File:
                     if not row or (len(row) == 1 and not row[0].strip()):
                         continue
                     if fault := self._fault(row):
-                        return TripleError(fault, self.source.path, last_line)
-            except TripleError as error:
-                return error
+                        raise TripleError(fault, self.source.path, last_line)
+                    yield last_line, row
             except csv.Error as error:
-                return TripleError(_explained(error), self.source.path, first_line)
+                raise TripleError(_explained(error), self.source.path, first_line) from error
+
+    def explain(self) -> TripleError | None:
+        """Find the first line that polars cannot have accepted."""
+        try:
+            for _ in self.rows():
+                pass
+        except TripleError as error:
+            return error
         return None
 
     def _fault(self, row: list[str]) -> str | None:
@@ -217,7 +262,7 @@ class _File:
                 f"({names} separated by {separator}).{hint}"
             )
         for index, column in zip(self.indices, self.columns, strict=True):
-            if not row[index].strip("\r"):
+            if index in self.required and not row[index].strip("\r"):
                 return f"the {column} is empty."
         if sum(name.count('"') for name in row) % 2 and self.is_quoted:
             return "a stray double quote."

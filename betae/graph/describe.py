@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from betae.graph.edges import SPLITS, Split
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.literals import PropertyDescription
 from betae.graph.names import Label, Vocabulary
 
 NUM_FREQUENT = 10  # relations in a description
@@ -28,6 +29,7 @@ class GraphDescription:
     isolated_in_train: int  # entities without a training edge
     frequent_relations: dict[str, int]  # edges of all splits, most frequent first
     fingerprint: str
+    properties: dict[str, PropertyDescription]  # the most frequent first
 
 
 def describe_graph(graph: KnowledgeGraph) -> GraphDescription:
@@ -51,6 +53,7 @@ def describe_graph(graph: KnowledgeGraph) -> GraphDescription:
         isolated_in_train=int((graph.adjacency("train").degrees() == 0).sum()),
         frequent_relations={graph.relations[r]: int(frequencies[r]) for r in frequent},
         fingerprint=graph.fingerprint,
+        properties=graph.literals.describe(),
     )
 
 

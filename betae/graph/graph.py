@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,11 @@ from betae.errors import (
     InvalidArgument,
     StoreError,
     UnknownEntity,
+    UnknownProperty,
     UnknownRelation,
 )
 from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split, are_below
-from betae.graph.names import NO_PREFIXES, Label, Prefixes, Vocabulary, shorten
+from betae.graph.names import NO_PREFIXES, Label, Prefixes, Vocabulary, local_name, shorten
 from betae.remote import address_of, local_folder
 from betae.storage import (
     check_parts,
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from betae.exact.select import Selection
+    from betae.graph.literals import Literals
     from betae.graph.triples import Triples, TripleSource
     from betae.queries.ast import Query
     from betae.querysets.query_set import QuerySet
 
 INVERSE = "~"
+WITH_LITERALS = 3  # the first version of the format that has them
 ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 
 
@@ -67,12 +70,15 @@ class KnowledgeGraph:
         fingerprint: str | None = None,
         ancestors: Sequence[str] = (),
         prefixes: Prefixes = NO_PREFIXES,
+        literals: Literals | None = None,
     ):
         self.entities, self.relations = entities, relations
         self.prefixes: Prefixes = dict(prefixes)
         self.splits = splits
+        self._literals = literals  # or None: see `literals`
         self._adjacencies = self._sorted_edges() if adjacencies is None else adjacencies
         self._fingerprint = fingerprint
+        self._parts: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
         self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
 
@@ -89,6 +95,7 @@ class KnowledgeGraph:
     @classmethod
     def from_triples(cls, triples: Triples | TripleSource) -> KnowledgeGraph:
         """Build the graph in memory from `Triples`, or from a source for `read_triples`."""
+        from betae.graph.literals import Literals
         from betae.graph.triples import Triples, read_triples
 
         if not isinstance(triples, Triples):
@@ -98,6 +105,7 @@ class KnowledgeGraph:
             Vocabulary.of(triples.relations, triples.labels),
             triples.splits,
             prefixes=triples.prefixes,
+            literals=Literals.of(triples.literals, triples.entities, triples.relations),
         )
 
     # ---- size and parts -------------------------------------------------------------------
@@ -120,6 +128,34 @@ class KnowledgeGraph:
             if candidate in self._adjacencies:
                 return self._adjacencies[candidate]
         raise StoreError("The graph has no training edges.")
+
+    @cached_property
+    def literals(self) -> Literals:
+        """What entities have besides edges: numbers, dates, texts."""
+        from betae.graph.literals import Literals, literals_of_labels
+
+        if self._literals is not None:
+            return self._literals
+        if self._parts is None:
+            # Made of arrays, or by a betae that kept no literals but labels.
+            named = literals_of_labels(self.labels_by_name())
+            return Literals.of(named, self.entities, self.relations)
+        assert self.folder is not None
+        found = Literals.open(self.folder, *self._parts)
+        if fault := found.fault(self.num_entities, len(self.relations)):
+            raise StoreError(f"{self.folder} is damaged: {fault}. Make the graph again.")
+        return found
+
+    def values(self, property: str) -> pl.DataFrame:
+        """Return the values of a property: a frame of entity, value, datatype and language.
+
+        Numbers, dates, times and booleans are of those types if all values of the property are;
+        otherwise they are text, as written. `datatype` is the IRI of the RDF datatype.
+
+        Args:
+            property: its name, or the last part of its IRI if only one property ends in it.
+        """
+        return self.literals.values(self.property_id(property), self.entities)
 
     def __repr__(self) -> str:
         return in_words(self._counts())
@@ -194,6 +230,17 @@ class KnowledgeGraph:
                 return 2 * found[0] + offset
         raise UnknownRelation(name, self.relations.closest(bare, self.prefixes))
 
+    def property_id(self, name: str) -> int:
+        """Return the id of a property by its name, or by the last part of its IRI if unique."""
+        properties = self.literals.properties
+        found = properties.find(name, self.prefixes)
+        found = found or [i for i, each in enumerate(properties) if local_name(each) == name]
+        if len(found) > 1:
+            raise AmbiguousName(name, [properties[i] for i in found], "properties")
+        if not found:
+            raise UnknownProperty(name, properties.closest(name, self.prefixes))
+        return found[0]
+
     def entity_label(self, entity: int) -> str:
         """Return the label of an entity, or its name, shortened by a prefix."""
         return shorten(self.entities.label(entity), self.prefixes)
@@ -214,6 +261,7 @@ class KnowledgeGraph:
                 "prefixes": dict(self.prefixes),
             }
             write_arrays(partial, self._arrays())
+            self.literals.write(partial)
             write_manifest(partial, "graph", facts)
 
     @classmethod
@@ -250,6 +298,8 @@ class KnowledgeGraph:
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
         graph.folder = folder.resolve()
+        if manifest["version"] >= WITH_LITERALS:
+            graph._parts = (manifest["parts"], arrays)
         return graph
 
     def _fault(self, arrays: Mapping[str, NDArray[Any]]) -> str | None:
@@ -283,7 +333,9 @@ class KnowledgeGraph:
     def fingerprint(self) -> str:
         """A hash of names and edges: equal for equal graphs, whatever order they were read in."""
         if self._fingerprint is None:
-            self._fingerprint = fingerprint_of(self._arrays())
+            arrays = self.entities.arrays("entity") | self.relations.arrays("relation")
+            arrays |= {split: self.splits[split] for split in SPLITS}
+            self._fingerprint = fingerprint_of(arrays)
         return self._fingerprint
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -291,6 +343,7 @@ class KnowledgeGraph:
         arrays = self.entities.arrays("entity") | self.relations.arrays("relation")
         for edges, adjacency in self._adjacencies.items():
             arrays |= {f"{edges}.{part}": getattr(adjacency, part) for part in ADJACENCY_PARTS}
+        arrays |= self.literals.arrays()
         return arrays | {split: self.splits[split] for split in SPLITS}
 
     # ---- changes and other forms ----------------------------------------------------------
@@ -316,15 +369,19 @@ class KnowledgeGraph:
         """Write the edges of some splits by name to a file, `-` for standard output.
 
         The file's ending gives the format (.tsv, .csv, .parquet, .nt, .ttl), unless `format` does;
-        `.gz` may follow. RDF includes the labels.
+        `.gz` may follow. RDF includes the literals of the entities and relations of these edges,
+        or all of them with all splits.
         """
         from betae.graph.triples import write_triples
 
         suffix = None if format is None else f".{format.lower().lstrip('.')}"
         if str(path) == "-" and suffix is None:
             suffix = ".tsv"
-        labels = self.labels_by_name()
-        write_triples(self.to_polars(splits), Path(path), labels, self.prefixes, suffix)
+        edges, literals = self.to_polars(splits), self.literals.named(self.entities, self.relations)
+        if set(splits) != set(SPLITS):
+            names = {name for column in edges for name in column.unique()}
+            literals = literals.filter(literals["subject"].is_in(names))
+        write_triples(edges, Path(path), literals, self.prefixes, suffix)
 
     def to_polars(self, splits: Sequence[Split] = SPLITS) -> pl.DataFrame:
         """Return the edges of some splits by name: a frame of head, relation and tail."""

@@ -6,7 +6,7 @@ import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -129,53 +129,119 @@ def in_order(labels: Iterable[Label]) -> list[Label]:
     return list(distinct.values())
 
 
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of ids: label i, in `languages[i]`, belongs to the id `owners[i]`.
+
+    Owners ascend; the first label of each is the one to show. No `languages` at all means that
+    none is stated.
+    """
+
+    texts: Names
+    languages: Names
+    owners: Ids
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, Label]]) -> Labels:
+        """Build the table from (id, label), ids ascending."""
+        languages = [label.language for _, label in rows]
+        return cls(
+            Names.from_strings([label.text for _, label in rows]),
+            Names.from_strings(languages) if any(languages) else NO_NAMES,
+            np.array([owner for owner, _ in rows], dtype=np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def of_id(self, index: int) -> list[Label]:
+        """Return the labels of an id, the one to show first."""
+        first, last = np.searchsorted(self.owners, [index, index + 1]).tolist()
+        return [
+            Label(
+                self.texts[row],
+                self.languages[row] if len(self.languages) else "",
+                0 if row == first else ALTERNATIVE,
+            )
+            for row in range(first, last)
+        ]
+
+    def shown(self, index: int) -> str | None:
+        """Return the label to show for an id, if it has any."""
+        row = int(np.searchsorted(self.owners, index))
+        return self.texts[row] if row < len(self) and self.owners[row] == index else None
+
+    def find(self, text: str) -> list[int]:
+        """Return the ids that show this label; if there are none, those that have it."""
+        rows = np.array(self.texts.find(text), dtype=np.int64)
+        is_shown = rows == np.searchsorted(self.owners, self.owners[rows])
+        return sorted({*self.owners[rows[is_shown] if is_shown.any() else rows].tolist()})
+
+    def arrays(self, kind: str) -> dict[str, NDArray[Any]]:
+        """Return the parts of a store by name."""
+        if not len(self):
+            return {}
+        arrays = self.texts.arrays(f"{kind}_labels") | {f"{kind}_labels.owners": self.owners}
+        if len(self.languages):
+            arrays |= self.languages.arrays(f"{kind}_languages")
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, kind: str) -> Labels:
+        """Take the table from the parts of a store; raise KeyError if one is missing."""
+        table = f"{kind}_labels"
+        if not any(name.startswith(f"{kind}_") for name in arrays):
+            return NO_LABELS
+        if f"{table}.owners" in arrays:
+            owners = arrays[f"{table}.owners"]
+        elif f"{kind}_all_labels.owners" in arrays:  # version 2: several labels of an id
+            table = f"{kind}_all_labels"
+            owners = arrays[f"{table}.owners"]
+        else:  # version 1, or 2 with one label each: the name itself where there is none
+            owners = np.arange(len(arrays[f"{table}.order"]), dtype=np.int32)
+        has_languages = any(name.startswith(f"{kind}_languages.") for name in arrays)
+        languages = Names.from_arrays(arrays, f"{kind}_languages") if has_languages else NO_NAMES
+        return cls(Names.from_arrays(arrays, table), languages, owners)
+
+    def fault(self, kind: str, size: int) -> str | None:
+        """Describe the first fault in the arrays of the labels of `size` ids."""
+        owners = self.owners
+        if not are_below(owners, size) or (owners[1:] < owners[:-1]).any():
+            return f"{kind}_labels.owners are not ids in order from 0 to {size - 1}"
+        fault = self.texts.fault(f"{kind}_labels", len(owners))
+        if not fault and len(self.languages):
+            fault = self.languages.fault(f"{kind}_languages", len(owners))
+        return fault
+
+
+NO_NAMES = Names.from_strings([])
+NO_LABELS = Labels(NO_NAMES, NO_NAMES, np.empty(0, np.int32))
+
+
 # ---- vocabularies -------------------------------------------------------------------------------
 
 TABLES = {"entity": "entities", "relation": "relations"}  # names of the parts of a store
-NO_NAMES = Names.from_strings([])
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary(Sequence[str]):
-    """The entities or the relations of a graph: their names by id, and their labels.
-
-    `shown` has one label for every id, the name itself where there is no label. If an id has
-    several labels or one in a language, `texts` holds all of them: label i, in `languages[i]`,
-    belongs to the id `owners[i]`. Owners ascend; the first label of each is the one to show.
-    """
+    """The entities or the relations of a graph: their names by id, and their labels."""
 
     names: Names
-    shown: Names  # `names` itself if there are no labels
-    texts: Names = NO_NAMES
-    languages: Names = NO_NAMES
-    owners: Ids = field(default_factory=lambda: np.empty(0, np.int32))
+    labels: Labels = NO_LABELS
 
     @classmethod
     def of(
         cls, names: Sequence[str], labels: Mapping[str, Sequence[Label]] = MappingProxyType({})
     ) -> Vocabulary:
         """Build a vocabulary; name i gets id i. Labels are lists, the one to show first."""
-        table = Names.from_strings(names)
         rows = [(i, label) for i, name in enumerate(names) for label in labels.get(name, ())]
-        if not rows:
-            return cls(table, table)
-        shown = list(names)
-        for i, label in reversed(rows):
-            shown[i] = label.text
-        if len({i for i, _ in rows}) == len(rows) and not any(each.language for _, each in rows):
-            rows = []  # `shown` has them all
-        return cls(
-            table,
-            Names.from_strings(shown),
-            Names.from_strings([label.text for _, label in rows]),
-            Names.from_strings([label.language for _, label in rows]),
-            np.array([i for i, _ in rows], dtype=np.int32),
-        )
+        return cls(Names.from_strings(names), Labels.of(rows) if rows else NO_LABELS)
 
     @property
     def has_labels(self) -> bool:
         """Whether any id has a label."""
-        return self.shown is not self.names
+        return bool(len(self.labels))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -188,32 +254,25 @@ class Vocabulary(Sequence[str]):
 
     def label(self, index: int) -> str:
         """Return the label to show for an id, or its name."""
-        return self.shown[index]
+        shown = self.labels.shown(range(len(self))[index])
+        return self.names[index] if shown is None else shown
 
     def labels_of(self, index: int) -> list[Label]:
         """Return every label of an id, the one to show first; [] if it has only a name."""
-        first, last = np.searchsorted(self.owners, [index, index + 1]).tolist()
-        if first == last:
-            shown = self.shown[index]
-            return [] if shown == self.names[index] else [Label(shown)]
-        return [
-            Label(self.texts[i], self.languages[i], 0 if i == first else ALTERNATIVE)
-            for i in range(first, last)
-        ]
+        found = self.labels.of_id(index)
+        return [] if found == [Label(self.names[index])] else found
 
     def labels_by_name(self) -> dict[str, list[Label]]:
         """Return the labels of every name that has any."""
-        if not self.has_labels:
-            return {}
-        found = {name: self.labels_of(index) for index, name in enumerate(self.names)}
+        labelled = np.unique(self.labels.owners).tolist()
+        found = {self.names[index]: self.labels_of(index) for index in labelled}
         return {name: labels for name, labels in found.items() if labels}
 
     def find(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
         """Return the ids with this name; else those with this label; else the shortened IRI's."""
         return (
             self.names.find(text)
-            or self.shown.find(text)
-            or sorted({*self.owners[self.texts.find(text)].tolist()})
+            or self.labels.find(text)
             or self.names.find(expand(text, prefixes))
         )
 
@@ -221,9 +280,7 @@ class Vocabulary(Sequence[str]):
         """Return the most similar labels and names; IRIs are compared by their last part."""
         from rapidfuzz import fuzz, process, utils
 
-        offered = list(self.names)
-        if self.has_labels:
-            offered += [*self.shown, *self.texts]
+        offered = [*self.names, *self.labels.texts]
         matches = process.extract(
             local_name(expand(text, prefixes)),
             [local_name(each) for each in offered],
@@ -239,58 +296,28 @@ class Vocabulary(Sequence[str]):
         """Return the ids whose name or a label contains a text, ignoring case, ascending."""
         wanted, iri = text.casefold(), expand(text, prefixes)
         found = {i for i, name in enumerate(self.names) if wanted in name.casefold() or name == iri}
-        if self.has_labels:
-            found |= {i for i, each in enumerate(self.shown) if wanted in each.casefold()}
-            rows = zip(self.owners.tolist(), self.texts, strict=True)
-            found |= {owner for owner, each in rows if wanted in each.casefold()}
-        return sorted(found)
+        rows = zip(self.labels.owners.tolist(), self.labels.texts, strict=True)
+        return sorted(found | {owner for owner, each in rows if wanted in each.casefold()})
 
     def take(self, ids: NDArray[Any]) -> Vocabulary:
         """Return the vocabulary of some ids, with only the label to show of each."""
-        chosen = ids.tolist()
-        names = [self.names[index] for index in chosen]
-        shown = [[Label(self.shown[index])] for index in chosen] if self.has_labels else ()
-        return Vocabulary.of(names, dict(zip(names, shown, strict=False)))
+        names = [self.names[index] for index in ids.tolist()]
+        shown = [(row, self.labels.shown(index)) for row, index in enumerate(ids.tolist())]
+        rows = [(row, Label(text)) for row, text in shown if text is not None]
+        return Vocabulary(Names.from_strings(names), Labels.of(rows) if rows else NO_LABELS)
 
     def arrays(self, kind: str) -> dict[str, NDArray[Any]]:
         """Return the parts of a store by name; `kind` is entity or relation."""
-        arrays = self.names.arrays(TABLES[kind])
-        if self.has_labels:
-            arrays |= self.shown.arrays(f"{kind}_labels")
-        if len(self.owners):
-            arrays |= self.texts.arrays(f"{kind}_all_labels")
-            arrays |= self.languages.arrays(f"{kind}_languages")
-            arrays[f"{kind}_all_labels.owners"] = self.owners
-        return arrays
+        return self.names.arrays(TABLES[kind]) | self.labels.arrays(kind)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, kind: str) -> Vocabulary:
         """Take a vocabulary from the parts of a store; raise KeyError if one is missing."""
-        names = Names.from_arrays(arrays, TABLES[kind])
-        if not any(name.startswith(f"{kind}_") for name in arrays):
-            return cls(names, names)
-        shown = Names.from_arrays(arrays, f"{kind}_labels")
-        if f"{kind}_all_labels.owners" not in arrays:
-            return cls(names, shown)
-        return cls(
-            names,
-            shown,
-            Names.from_arrays(arrays, f"{kind}_all_labels"),
-            Names.from_arrays(arrays, f"{kind}_languages"),
-            arrays[f"{kind}_all_labels.owners"],
-        )
+        return cls(Names.from_arrays(arrays, TABLES[kind]), Labels.from_arrays(arrays, kind))
 
     def fault(self, kind: str) -> str | None:
         """Describe the first fault in the arrays."""
-        size, owners = len(self), self.owners
-        if not are_below(owners, size) or (owners[1:] < owners[:-1]).any():
-            return f"{kind}_all_labels.owners are not ids in order from 0 to {size - 1}"
-        return (
-            self.names.fault(TABLES[kind], size)
-            or (self.shown.fault(f"{kind}_labels", size) if self.has_labels else None)
-            or self.texts.fault(f"{kind}_all_labels", len(owners))
-            or self.languages.fault(f"{kind}_languages", len(owners))
-        )
+        return self.names.fault(TABLES[kind], len(self)) or self.labels.fault(kind, len(self))
 
 
 # ---- IRIs ---------------------------------------------------------------------------------------

@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from betae.checks import needing
 from betae.errors import InvalidArgument, TripleError
-from betae.graph.delimited import SEPARATORS
 from betae.graph.edges import EDGES, SPLITS, Edges, Packing, Split
 from betae.graph.graph import fingerprint_of
+from betae.graph.literals import LABELS, NAMED, ORDER, ROWS_PER_PART, typed, write_part
+from betae.graph.names import ALTERNATIVE, TABLES
 from betae.graph.source import (
     COLUMNS,
     EMPTY,
@@ -43,6 +44,7 @@ from betae.graph.source import (
     find_files,
     local_source,
 )
+from betae.graph.tables import read_nodes, scanning_parquet
 from betae.graph.triples import (
     FileOrFraction,
     Notify,
@@ -51,15 +53,14 @@ from betae.graph.triples import (
     num_held_out,
     read_file,
     read_parquet,
-    scanning_parquet,
     sources_and_fractions,
+    tables_of,
 )
 from betae.parallel import num_threads
 from betae.storage import ArrayWriter, read_arrays, write_manifest, writing_folder
 
 KEYS_PER_BATCH = 2**21
 NAMES_PER_BATCH = 2**18
-STAGED = (".parquet", *SEPARATORS)
 Columns = tuple[str, ...]
 # Parquet files of strings by split, columns of head, relation and tail, and all columns.
 Staged = dict[tuple[Split, Columns, Columns], list[Source]]
@@ -85,6 +86,7 @@ def ingest(
     overwrite: bool = False,
     valid: FileOrFraction = 0.0,
     test: FileOrFraction = 0.0,
+    nodes: TripleSource | Sequence[TripleSource] = (),
     seed: int = 0,
     columns: TripleColumns | None = None,
     delimiter: str | None = None,
@@ -94,8 +96,8 @@ def ingest(
 ) -> ReadReport:
     """Write a graph to the folder `out` from files of triples, in bounded memory.
 
-    A source is a file (Parquet, TSV, CSV), a folder of such files, a pattern, or an address that
-    fsspec reads (`s3://bucket/triples/*.parquet`). What does not fit in `memory` goes to temporary
+    A source is a file, a folder of files, a pattern, or an address that fsspec reads
+    (`s3://bucket/triples/*.parquet`). What does not fit in `memory` goes to temporary
     files beside `out`. The other arguments are those of `betae.read`, and the graph is the same.
     """
     everything, fractions = sources_and_fractions(sources, valid, test, seed)
@@ -105,7 +107,9 @@ def ingest(
         work = store / "work"
         work.mkdir()
         with Engine(work, memory) as engine:
-            staged = _stage_files(everything, content, reading, work, notify)
+            literals = _stage_nodes(nodes, content, reading, work, notify)
+            staged = _stage_files(everything, content, literals, reading, work, notify)
+            engine.run(f"CREATE VIEW literal AS SELECT * FROM {table_of_parquet(literals.files)}")
             packing = _number_names(engine, staged, store, notify)
             notify("Replacing names by ids, dropping duplicates")
             _find_edges(engine, packing, report)
@@ -114,12 +118,21 @@ def ingest(
                 _hold_out(engine, packing, fractions, seed, work)
             edges = _write_splits(engine, packing, store, notify)
             report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, notify)
+            if literals.num_rows:
+                notify("Sorting and writing the literals")
+                _write_literals(engine, store, work)
             names = {kind: engine.size(kind) for kind in ("entities", "relations")}
         shutil.rmtree(work)
         notify("Computing checksums")
         arrays = read_arrays(store, {"parts": [path.name for path in store.iterdir()]})
-        facts = {"fingerprint": fingerprint_of(arrays), "ancestors": (), "prefixes": {}}
-        write_manifest(store, "graph", {**names, "edges": edges, **facts})
+        facts = {
+            **names,
+            "edges": edges,
+            "fingerprint": fingerprint_of(arrays),
+            "ancestors": (),
+            "prefixes": content.prefixes,
+        }
+        write_manifest(store, "graph", facts)
     return report
 
 
@@ -134,15 +147,17 @@ def _number_names(engine: Engine, staged: Staged, store: Path, notify: Notify) -
         names = ", ".join(f"{quoted(theirs)} AS {ours}" for theirs, ours in pairs)
         table = table_of_parquet([file.local_path for file in files])
         tables.append(f"SELECT {names}, {2 ** SPLITS.index(split)} AS splits FROM {table}")
+    tables = tables or ["SELECT '' AS head, '' AS relation, '' AS tail, 0 AS splits WHERE false"]
     engine.run(f"CREATE VIEW triple AS {' UNION ALL '.join(tables)}")
     notify("Numbering entities and relations")
     try:
         engine.run(
-            "CREATE TABLE entities AS SELECT name FROM "
-            "(SELECT head AS name FROM triple UNION SELECT tail FROM triple) ORDER BY name"
-        )
-        engine.run(
             "CREATE TABLE relations AS SELECT DISTINCT relation AS name FROM triple ORDER BY name"
+        )
+        engine.run(  # what has literals is an entity too, unless it is a relation only
+            "CREATE TABLE entities AS SELECT name FROM (SELECT head AS name FROM triple UNION "
+            "SELECT tail FROM triple UNION (SELECT subject FROM literal ANTI JOIN relations ON "
+            "subject = relations.name)) ORDER BY name"
         )
     except EngineError as error:
         raise _find_error(staged) or error from error
@@ -150,7 +165,7 @@ def _number_names(engine: Engine, staged: Staged, store: Path, notify: Notify) -
         if engine.value(f"SELECT count(*) FROM {kind} WHERE name IS NULL OR name = ''"):
             raise _find_error(staged) or AssertionError("an empty name is in no file")
         notify(f"Writing the names of {kind}")
-        _write_names(engine, kind, store)
+        _write_names(engine, kind, "name", kind, store)
     return Packing.of(engine.size("entities"), engine.size("relations"))
 
 
@@ -287,18 +302,85 @@ def _write_adjacencies(
 # ---- sorted batches to arrays -------------------------------------------------------------------
 
 
-def _write_names(engine: Engine, kind: str, store: Path) -> None:
-    """Write the sorted names of a table as the arrays of `Names`."""
+def _write_names(
+    engine: Engine, table: str, column: str, parts: str, store: Path, is_sorted: bool = True
+) -> None:
+    """Write a column of text as the arrays of `Names`."""
     with (
-        ArrayWriter(store, f"{kind}.text", np.uint8) as text,
-        ArrayWriter(store, f"{kind}.offsets", np.int64) as offsets,
-        ArrayWriter(store, f"{kind}.order", np.int32) as order,
+        ArrayWriter(store, f"{parts}.text", np.uint8) as text,
+        ArrayWriter(store, f"{parts}.offsets", np.int64) as offsets,
+        ArrayWriter(store, f"{parts}.order", np.int32) as order,
     ):
         offsets.write(np.zeros(1))
-        for batch in engine.batches("name, strlen(name) AS length", kind, NAMES_PER_BATCH):
+        select = f"{column} AS name, strlen({column}) AS length"
+        for batch in engine.batches(select, table, NAMES_PER_BATCH):
             offsets.write(text.length + np.cumsum(batch["length"]))
             text.write(np.frombuffer("".join(batch["name"]).encode(), dtype=np.uint8))
-            order.write(np.arange(order.length, order.length + len(batch["name"])))
+            if is_sorted:
+                order.write(np.arange(order.length, order.length + len(batch["name"])))
+        if not is_sorted:
+            engine.run(
+                f"CREATE TABLE ordered AS SELECT rowid AS id FROM {table} ORDER BY {column}, rowid"
+            )
+            for batch in engine.batches("id", "ordered", KEYS_PER_BATCH):
+                order.write(batch["id"])
+            engine.run("DROP TABLE ordered")
+
+
+def _write_literals(engine: Engine, store: Path, work: Path) -> None:
+    """Write the literals as `Literals` does, and the labels among them."""
+    engine.run(
+        "CREATE TABLE properties AS SELECT DISTINCT property AS name FROM literal "
+        "WHERE property IS NOT NULL ORDER BY name"
+    )
+    if not engine.size("properties"):
+        return
+    _write_names(engine, "properties", "name", "properties", store)
+    order = ", ".join(map(quoted, ORDER))
+    engine.run(
+        "CREATE TABLE stored AS SELECT DISTINCT properties.rowid::INTEGER AS property, "
+        "coalesce(entities.rowid, -1 - relations.rowid)::INTEGER AS subject, "
+        "text, datatype, language FROM literal "
+        "JOIN properties ON property = properties.name "
+        "LEFT JOIN entities ON subject = entities.name "
+        f"LEFT JOIN relations ON subject = relations.name ORDER BY {order}"
+    )
+    batch = work / "batch.parquet"
+    for number, first in enumerate(range(0, engine.size("stored"), ROWS_PER_PART)):
+        bounds = f"rowid >= {first} AND rowid < {first + ROWS_PER_PART}"
+        engine.run(  # by a file, since only that brings text to polars without Python objects
+            f"COPY (SELECT * FROM stored WHERE {bounds} ORDER BY rowid) TO "
+            f"{quoted(str(batch), mark=chr(39))} (FORMAT parquet)"
+        )
+        write_part(typed(pl.read_parquet(batch)), store, number)
+        batch.unlink()
+    engine.run("DROP TABLE stored")
+    for kind in TABLES:
+        _write_labels(engine, kind, store)
+
+
+def _write_labels(engine: Engine, kind: str, store: Path) -> None:
+    """Write the labels of entities or relations as `Labels` does, in the order of `in_order`."""
+    table, listed = f"{kind}_labels", ", ".join(quoted(name, "'") for name in LABELS)
+    ranks = " ".join(f"WHEN {quoted(name, chr(39))} THEN {rank}" for name, rank in LABELS.items())
+    is_plain = "lower(split_part(language, '-', 1)) IN ('', 'en')"
+    rank = f"CASE property {ranks} END"
+    engine.run(
+        f"CREATE TABLE {table} AS SELECT owner, text, language FROM (SELECT owner, text, language, "
+        "min({'last': rank = "
+        f"{ALTERNATIVE}, 'foreign': NOT is_plain, 'rank': rank, 'place': place}}) AS turn "
+        f"FROM (SELECT names.rowid AS owner, text, language, place, {rank} AS rank, "
+        f"{is_plain} AS is_plain FROM literal JOIN {TABLES[kind]} AS names ON subject = names.name "
+        f"WHERE property IN ({listed})) GROUP BY owner, text, language) ORDER BY owner, turn"
+    )
+    if not engine.size(table):
+        return
+    _write_names(engine, table, "text", table, store, is_sorted=False)
+    with ArrayWriter(store, f"{table}.owners", np.int32) as owners:
+        for batch in engine.batches("owner", table, KEYS_PER_BATCH):
+            owners.write(batch["owner"])
+    if engine.value(f"SELECT count(*) FROM {table} WHERE language <> ''"):
+        _write_names(engine, table, "language", f"{kind}_languages", store, is_sorted=False)
 
 
 def _write_adjacency(
@@ -337,9 +419,48 @@ def _write_adjacency(
 # ---- files to Parquet files of strings ----------------------------------------------------------
 
 
+class _StagedLiterals:
+    """Parquet files of literals by name, numbered in the order in which they were read."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.num_rows = folder, 0
+        self.files: list[Path] = []
+        self.add(pl.DataFrame(schema=NAMED))
+
+    def add(self, literals: pl.DataFrame) -> None:
+        """Write literals to a file."""
+        self.files.append(self.folder / f"literals-{len(self.files)}.parquet")
+        places = literals.with_row_index("place", self.num_rows)
+        _write_parquet(places.cast({"place": pl.Int64}), self.files[-1])
+        self.num_rows += len(literals)
+
+
+def _stage_nodes(
+    nodes: TripleSource | Sequence[TripleSource],
+    content: Content,
+    reading: Reading,
+    folder: Path,
+    notify: Notify,
+) -> _StagedLiterals:
+    """Convert node tables to Parquet files of literals in `folder`."""
+    staged = _StagedLiterals(folder)
+    for table in tables_of(nodes):
+        if not isinstance(table, str | Path):
+            raise InvalidArgument("In bounded memory, node tables are read from files.")
+        notify(f"Reading {table}")
+        copies = folder / "nodes"
+        copies.mkdir()
+        source = _open_local(str(table), replace(reading, format=None), copies)
+        for literals in read_nodes(source, content.report, reading):
+            staged.add(literals)
+        shutil.rmtree(copies)
+    return staged
+
+
 def _stage_files(
     everything: Sequence[tuple[Split, TripleSource]],
     content: Content,
+    literals: _StagedLiterals,
     reading: Reading,
     folder: Path,
     notify: Notify,
@@ -365,7 +486,14 @@ def _stage_files(
         if columns := _plain_columns(source, content.report, reading):
             staged[split, *columns].append(source)
             continue
-        for i, frame in enumerate(read_file(source, content, reading=reading)):
+        # Blank nodes of different files are different, even with the same name.
+        prefix = f"{number - 1}." if len(files) > 1 else ""
+        batches = read_file(source, content, reading=reading, blank_node_prefix=prefix)
+        for i, frame in enumerate(batches):
+            while content.literals:
+                literals.add(content.literals.pop(0))
+            if not len(frame):
+                continue
             content.report.read += len(frame)
             path = folder / f"staged-{number}-{i}.parquet"
             _write_parquet(frame, path)
@@ -380,12 +508,8 @@ def _open_local(file: str, reading: Reading, folder: Path) -> Source:
         source = local_source(file, reading, folder)
     except PermissionError as error:
         raise TripleError(f"it cannot be read ({error.strerror}).", file) from error
-    if source.suffix not in STAGED or source.content is not None:
-        raise TripleError(
-            f"in bounded memory, triples are read from files that end in {', '.join(STAGED)}, all "
-            "but .parquet also with .gz. Read others without --memory, or convert them first.",
-            source.path,
-        )
+    if source.content is not None:
+        raise TripleError("a pipe cannot be read in bounded memory: write it to a file.", file)
     if not source.is_zipped:
         return source
     unzipped = folder / "unzipped"

@@ -1,4 +1,4 @@
-"""RDF: any syntax read into edges, labels and prefixes, and written back, through pyoxigraph.
+"""RDF: any syntax read into edges, literals and prefixes, and written back, through pyoxigraph.
 
 A name that is an IRI is written unchanged, and `_:x` as a blank node. Any other name is written
 percent-encoded after `urn:betae:`, and decoded when it is read.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import IO
@@ -20,7 +21,7 @@ import pyoxigraph as ox
 
 from betae.errors import TripleError
 from betae.graph.delimited import STRINGS
-from betae.graph.names import Label
+from betae.graph.literals import NAME, NAMED
 from betae.graph.source import Content, Source, explaining_gzip
 
 TRIPLES_PER_BATCH = 100_000
@@ -31,16 +32,6 @@ OTHER_NAMES = "urn:betae:"
 BLANK = "_:"
 RANDOM_ID = re.compile("[0-9a-f]{20,32}")  # given by pyoxigraph to nodes without a name
 BLANK_LABEL = re.compile(r"\w(?:[\w.-]*[\w-])?", re.ASCII)  # allowed after _: in every syntax
-RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
-ALT_LABEL = "http://www.w3.org/2004/02/skos/core#altLabel"
-LABELS = {  # property -> rank of the label, the best is 0
-    RDFS_LABEL: 0,
-    "http://www.w3.org/2004/02/skos/core#prefLabel": 0,
-    "http://xmlns.com/foaf/0.1/name": 1,
-    "http://schema.org/name": 1,
-    "https://schema.org/name": 1,
-    ALT_LABEL: 2,
-}
 
 
 def rdf_format(suffix: str) -> ox.RdfFormat | None:
@@ -62,10 +53,13 @@ def read_rdf(
             if file.read(len(BOM_UTF8)) != BOM_UTF8:
                 file.seek(0)
             parser = ox.parse(input=file, format=syntax)
-            rows = _edges_of_quads(parser, content, name_of)
-            while batch := list(islice(rows, TRIPLES_PER_BATCH)):
-                is_empty = False
-                yield pl.DataFrame(batch, schema=STRINGS, orient="row")
+            while quads := list(islice(parser, TRIPLES_PER_BATCH)):
+                edges, literals = _sorted_out(quads, content, name_of)
+                is_empty = is_empty and not edges and not literals
+                if literals:
+                    content.literals.append(pl.DataFrame(literals, schema=NAMED, orient="row"))
+                    content.report.literals += len(literals)
+                yield pl.DataFrame(edges, schema=STRINGS, orient="row")
             content.prefixes = {**parser.prefixes, **content.prefixes}
             if syntax == ox.RdfFormat.RDF_XML:
                 _check_is_whole(file, source)
@@ -76,7 +70,7 @@ def read_rdf(
             f"not valid {syntax.name}: {message}.{hint}", source.path, error.lineno
         ) from error
     if is_empty:
-        raise TripleError("the file has no edges between entities.", source.path)
+        raise TripleError("the file has no triples.", source.path)
     content.blank_nodes |= set(name_of.blank.values())
 
 
@@ -92,20 +86,25 @@ def _check_is_whole(file: IO[bytes], source: Source) -> None:
         ) from error
 
 
-def _edges_of_quads(
+def _sorted_out(
     quads: Iterable[ox.Quad], content: Content, name_of: _Naming
-) -> Iterator[tuple[str, str, str]]:
+) -> tuple[list[tuple[str, str, str]], list[tuple[str, ...]]]:
+    """Return the edges and the literals of quads."""
+    edges: list[tuple[str, str, str]] = []
+    literals: list[tuple[str, ...]] = []
     for quad in quads:
         subject, predicate, value = quad.subject, quad.predicate, quad.object
         if isinstance(subject, ox.Triple) or isinstance(value, ox.Triple):
-            content.report.literals_skipped += 1  # a triple about a triple is not an edge either
+            content.report.quoted_triples_skipped += 1
         elif not isinstance(value, ox.Literal):
-            yield name_of(subject), name_of(predicate), name_of(value)
-        elif predicate.value in LABELS:
-            label = Label(value.value, value.language or "", LABELS[predicate.value])
-            content.labels.setdefault(name_of(subject), []).append(label)
+            edges.append((name_of(subject), name_of(predicate), name_of(value)))
         else:
-            content.report.literals_skipped += 1
+            text, owner = value.value, name_of(subject)
+            language = value.language or ""
+            if value.direction:  # as in Turtle: "text"@en--ltr
+                language += f"--{value.direction}"
+            literals.append((owner, name_of(predicate), text, value.datatype.value, language))
+    return edges, literals
 
 
 class _Naming:
@@ -145,28 +144,35 @@ def write_rdf(
     triples: pl.DataFrame,
     file: IO[bytes],
     syntax: ox.RdfFormat,
-    labels: Mapping[str, Sequence[Label]] = MappingProxyType({}),
+    literals: pl.DataFrame | None = None,
     prefixes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write edges and the labels of their names; prefixes if the syntax has any."""
-    names = {name for column in triples for name in column.unique()}
-    terms = {name: _term(name) for name in names}
-    predicates = {name: _named_node(name) for name in triples["relation"].unique()}
+    """Write edges and literals (frames of names); prefixes if the syntax has any."""
+    term, predicate, datatype = cache(_term), cache(_named_node), cache(ox.NamedNode)
     edges = (
-        ox.Triple(terms[head], predicates[relation], terms[tail])
+        ox.Triple(term(head), predicate(relation), term(tail))
         for head, relation, tail in triples.iter_rows()
     )
-    label_triples = (
+    of_literals = (
         ox.Triple(
-            terms[name],
-            ox.NamedNode(RDFS_LABEL if i == 0 else ALT_LABEL),
-            ox.Literal(label.text, language=label.language or None),
+            term(subject),
+            predicate(name),
+            term(text) if kind == NAME else _literal(text, datatype(kind), language),
         )
-        for name, of_name in labels.items()
-        if name in terms
-        for i, label in enumerate(of_name)
+        for subject, name, text, kind, language in (
+            () if literals is None else literals.iter_rows()
+        )
     )
-    ox.serialize(chain(edges, label_triples), file, syntax, prefixes=dict(prefixes))
+    ox.serialize(chain(edges, of_literals), file, syntax, prefixes=dict(prefixes))
+
+
+def _literal(text: str, datatype: ox.NamedNode, language: str) -> ox.Literal:
+    if not language:
+        return ox.Literal(text, datatype=datatype)
+    language, _, direction = language.partition("--")
+    return ox.Literal(
+        text, language=language, direction=ox.BaseDirection(direction) if direction else None
+    )
 
 
 def _term(name: str) -> ox.NamedNode | ox.BlankNode:

@@ -14,12 +14,14 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from betae.errors import InvalidArgument, TripleError
-from betae.graph.names import Label
 from betae.remote import is_address, open_address
-from betae.storage import DISK_FULL
+from betae.storage import DISK_FULL, MANIFEST
+
+if TYPE_CHECKING:
+    import polars as pl
 
 STANDARD_INPUT = "-"
 EMPTY = "the file is empty: it has no rows."
@@ -83,19 +85,24 @@ class ReadReport:
     comments_skipped: int = 0
     duplicates: int = 0  # the same triple again in the same split
     repeated_across_splits: int = 0  # dropped from valid or test: in an earlier split too
-    literals_skipped: int = 0  # RDF triples whose object is a literal
+    literals: int = 0  # numbers, dates, texts of entities and relations
+    quoted_triples_skipped: int = 0  # RDF statements about statements
     labels_unused: int = 0  # labels of names that are in no triple
     unseen_in_train: int = 0  # entities and relations that only valid or test mention
     headers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file -> its header's cells
+    notes: list[str] = field(default_factory=list)  # on cells of node tables
     doubtful_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)  # read, but a header?
 
 
 @dataclass
 class Content:
-    """What sources hold beside triples; readers add to it."""
+    """What sources hold beside triples; readers add to it.
 
-    labels: dict[str, list[Label]] = field(default_factory=dict)
+    `literals` are frames of `betae.graph.literals.NAMED`.
+    """
+
     prefixes: dict[str, str] = field(default_factory=dict)  # the first file wins
+    literals: list[pl.DataFrame] = field(default_factory=list)
     blank_nodes: set[str] = field(default_factory=set)
     report: ReadReport = field(default_factory=ReadReport)
 
@@ -239,6 +246,8 @@ def find_files(source: str | Path) -> list[str]:
     if is_address(source):
         return _find_at_address(str(source))
     path = Path(source)
+    if (path / MANIFEST).is_file():
+        raise TripleError("the folder has no files of triples: betae wrote it.", path)
     if path.is_dir():
         inside = [each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file()]
         return [str(path / each) for each in _of_triples(inside, path)]

@@ -12,8 +12,7 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ from betae.graph.delimited import (
     read_delimited,
 )
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
-from betae.graph.names import ALTERNATIVE, Label, in_order, printable
+from betae.graph.literals import ALT_LABEL, LABELS, NAMED, RDFS_LABEL, STRING
+from betae.graph.names import Label, in_order, printable
 from betae.graph.rdf import RDF_FORMATS, rdf_format, read_rdf, write_rdf
 from betae.graph.source import (
     COLUMNS,
@@ -48,6 +48,7 @@ from betae.graph.source import (
     local_source,
     suffix_of,
 )
+from betae.graph.tables import nodes_of_frame, read_nodes, scanning_parquet
 from betae.remote import is_address
 from betae.storage import writing_file
 
@@ -62,12 +63,16 @@ WRITTEN_FORMATS = (*SEPARATORS, ".parquet", *RDF_FORMATS)
 
 @dataclass(frozen=True)
 class Triples:
-    """Triples as ids, with the names and labels of the ids."""
+    """Triples as ids, with the names and labels of the ids, and literals by name.
+
+    The literals include the labels.
+    """
 
     entities: list[str]
     relations: list[str]
     splits: dict[Split, Ids]  # each (n, 3): head, relation, tail; distinct and sorted
     labels: dict[str, list[Label]] = field(default_factory=dict)  # by name, the one to show first
+    literals: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=NAMED))
     report: ReadReport = field(default_factory=ReadReport)
     prefixes: Mapping[str, str] = field(default_factory=dict)  # of IRIs, as declared in the files
     blank_nodes: frozenset[str] = frozenset()  # local to their file
@@ -78,6 +83,7 @@ def read_triples(
     valid: FileOrFraction = 0.0,
     test: FileOrFraction = 0.0,
     labels: Path | str | None = None,
+    nodes: TripleSource | Sequence[TripleSource] = (),
     seed: int = 0,
     columns: TripleColumns | None = None,
     delimiter: str | None = None,
@@ -89,17 +95,23 @@ def read_triples(
     everything, fractions = sources_and_fractions(sources, valid, test, seed)
     content = Content()
     reading = Reading(columns, delimiter, comment, format)
-    codes, names = _read_sources(everything, content, reading, notify)
-    given, report = content.labels, content.report
-    if labels is not None:
-        for name, listed in read_labels(Path(labels), comment).items():
-            given[name] = [*listed, *given.get(name, ())]
+    for table in tables_of(nodes):
+        _read_nodes(table, content, reading, notify)
+    codes, subjects, names = _read_sources(everything, content, reading, notify)
+    literals, report = pl.concat([pl.DataFrame(schema=NAMED), *content.literals]), content.report
 
     notify("Numbering entities and relations")
-    entities, entity_ids = _sorted_ids(
-        names["entity"], [codes[split][i] for split in SPLITS for i in (0, 2)]
-    )
     relations, relation_ids = _sorted_ids(names["relation"], [codes[split][1] for split in SPLITS])
+    # What has literals is an entity, with or without edges, unless it is a relation only.
+    subjects = subjects[~names["entity"][subjects].is_in(relations).to_numpy()]
+    entities, entity_ids = _sorted_ids(
+        names["entity"], [subjects, *(codes[split][i] for split in SPLITS for i in (0, 2))]
+    )
+    if labels is not None:
+        listed = read_labels(Path(labels), comment)
+        unused = {*listed["subject"]} - {*entities, *relations}
+        report.labels_unused = len(unused)
+        literals = pl.concat([listed, literals])
     packing = Packing.of(len(entities), len(relations))
     keys = {
         split: packing.pack(entity_ids[head], relation_ids[relation], entity_ids[tail])
@@ -115,16 +127,52 @@ def read_triples(
             splits[split] = triples if len(triples) else splits[split]
 
     report.unseen_in_train = _num_unseen(splits["train"], len(entities), len(relations))
-    report.labels_unused = len(given.keys() - {*entities, *relations}) if given else 0
     return Triples(
         entities,
         relations,
         splits,
-        {name: in_order(listed) for name, listed in given.items()},
+        labels_of(literals),
+        literals,
         report,
         content.prefixes,
         frozenset(content.blank_nodes),
     )
+
+
+def tables_of(nodes: TripleSource | Sequence[TripleSource]) -> list[TripleSource]:
+    """Return the node tables that `nodes` names: one source, or several; folders and patterns."""
+    found: list[TripleSource] = []
+    for each in nodes if isinstance(nodes, list | tuple) else [nodes]:
+        found += find_files(each) if isinstance(each, str | Path) else [each]
+    return found
+
+
+def _read_nodes(table: TripleSource, content: Content, reading: Reading, notify: Notify) -> None:
+    """Add the literals of a node table to the content."""
+    if not isinstance(table, str | Path):
+        if _is_from("pandas", table):  # column by column: `pl.from_pandas` needs pyarrow
+            cells: Any = table
+            table = pl.DataFrame(
+                {
+                    str(name): [*cells[name].astype(object).where(cells[name].notna(), None)]
+                    for name in cells.columns
+                }
+            )
+        content.literals.append(nodes_of_frame(as_frame(table), IN_MEMORY))
+        return
+    notify(f"Reading {table}")
+    with tempfile.TemporaryDirectory() as folder:
+        source = local_source(table, replace(reading, format=None), Path(folder))
+        content.literals += read_nodes(source, content.report, reading)
+
+
+def labels_of(literals: pl.DataFrame) -> dict[str, list[Label]]:
+    """Return the labels among literals (by name), the one to show of each subject first."""
+    labels: dict[str, list[Label]] = {}
+    rows = literals.filter(pl.col("property").is_in([*LABELS]))
+    for subject, name, text, _, language in rows.iter_rows():
+        labels.setdefault(subject, []).append(Label(text, language, LABELS[name]))
+    return {subject: in_order(listed) for subject, listed in labels.items()}
 
 
 def sources_and_fractions(
@@ -152,8 +200,8 @@ def _read_sources(
     content: Content,
     reading: Reading,
     notify: Notify,
-) -> tuple[dict[Split, Codes], dict[str, pl.Series]]:
-    """Return the triples as codes of polars categories, and the names of the codes."""
+) -> tuple[dict[Split, Codes], NDArray[np.uint32], dict[str, pl.Series]]:
+    """Return the triples as codes of polars categories, the subjects of literals, and the names."""
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
     entity, relation = (pl.Categorical(each) for each in categories.values())
     schema = {"head": entity, "relation": relation, "tail": entity}
@@ -175,7 +223,11 @@ def _read_sources(
     for split in SPLITS:
         joined = pl.concat(frames.pop(split))
         codes[split] = [joined[column].to_physical().to_numpy() for column in COLUMNS]
-    return codes, {kind: each.to_series() for kind, each in categories.items()}
+    subjects = pl.Series(dtype=entity)
+    for frame in content.literals:
+        subjects.extend(frame["subject"].unique().cast(entity))
+    found = subjects.to_physical().unique().to_numpy()
+    return codes, found, {kind: each.to_series() for kind, each in categories.items()}
 
 
 def _sorted_ids(
@@ -314,28 +366,24 @@ def read_parquet(
         raise TripleError(EMPTY, source.path)
 
 
-@contextmanager
-def scanning_parquet(source: Source) -> Iterator[pl.LazyFrame]:
-    """Yield a Parquet file as a lazy frame; errors name the file."""
-    try:
-        yield pl.scan_parquet(source.whole(), glob=False, hive_partitioning=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        why = str(error).splitlines()[0]
-        raise TripleError(f"not a valid Parquet file ({why}).", source.path) from error
+def read_labels(path: Path, comment: str | None = None) -> pl.DataFrame:
+    """Read a two-column TSV or CSV of name and label; the first label of a name is shown.
 
-
-def read_labels(path: Path, comment: str | None = None) -> dict[str, list[Label]]:
-    """Read a two-column TSV or CSV of name and label; the first label of a name is shown."""
+    They are returned as literals by name.
+    """
     source = Source.of(path)
     if source.suffix not in SEPARATORS:
         raise TripleError(f"labels come as {', '.join(SEPARATORS)}, also with .gz.", path)
-    schema = {"name": pl.String(), "label": pl.String()}
-    labels: dict[str, list[Label]] = {}
-    for frame in read_delimited(source, ReadReport(), schema, Reading(comment=comment)):
-        for name, text in frame.iter_rows():
-            others = labels.setdefault(name, [])
-            others.append(Label(text, rank=ALTERNATIVE if others else 0))
-    return labels
+    schema = {"subject": pl.String(), "text": pl.String()}
+    labels = pl.concat(read_delimited(source, ReadReport(), schema, Reading(comment=comment)))
+    is_first = pl.col("subject").is_first_distinct()
+    return labels.select(
+        "subject",
+        pl.when(is_first).then(pl.lit(RDFS_LABEL)).otherwise(pl.lit(ALT_LABEL)).alias("property"),
+        "text",
+        pl.lit(STRING).alias("datatype"),
+        pl.lit("").alias("language"),
+    )
 
 
 # ---- tables in memory ---------------------------------------------------------------------------
@@ -463,16 +511,22 @@ def _is_from(package: str, rows: Any) -> bool:
 # ---- writing ------------------------------------------------------------------------------------
 
 
+def holds_literals(path: Path, format: str | None = None) -> bool:
+    """Tell whether a file that is written has literals as well as edges."""
+    suffix = suffix_of(path) if format is None else f".{format.lower().lstrip('.')}"
+    return suffix in RDF_FORMATS
+
+
 def write_triples(
     triples: pl.DataFrame,
     path: Path,
-    labels: Mapping[str, Sequence[Label]],
+    literals: pl.DataFrame,
     prefixes: Mapping[str, str],
     suffix: str | None = None,
 ) -> None:
     """Write a frame of head, relation, tail to a file, whole or not at all, or to `-`.
 
-    Only RDF holds labels and prefixes. `suffix` overrides the path's own.
+    Only RDF holds literals (by name) and prefixes. `suffix` overrides the path's own.
     """
     suffix, is_zipped = suffix or suffix_of(path), path.suffix.lower() == ".gz"
     if suffix not in WRITTEN_FORMATS or (is_zipped and suffix == ".parquet"):
@@ -500,7 +554,7 @@ def write_triples(
             )
         triples.write_csv(buffer, separator="\t", quote_style="never")
     else:
-        write_rdf(triples, buffer, RDF_FORMATS[suffix], labels, prefixes)
+        write_rdf(triples, buffer, RDF_FORMATS[suffix], literals, prefixes)
     content: bytes | memoryview = buffer.getbuffer()
     content = gzip.compress(content, compresslevel=6, mtime=0) if is_zipped else content
     if str(path) == STANDARD_OUTPUT:

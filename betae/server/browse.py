@@ -79,6 +79,7 @@ def edges_of(graph: KnowledgeGraph, entity: int, offset: int, limit: int) -> dic
         "entity": graph.entities[entity],
         "label": graph.entity_label(entity),
         "labels": _labels(graph.entities.labels_of(entity)),
+        "values": [literal._asdict() for literal in graph.literals.of_subject(entity)],
         "edges": [
             describe_edge(graph, head, directed // 2, tail, "in" if directed % 2 else "out")
             for directed, other in pairs

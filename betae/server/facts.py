@@ -231,7 +231,8 @@ def _write_store() -> None:
 
     graph: KnowledgeGraph = _here["graph"]
     with TemporaryFile() as file:
-        write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, graph.labels_by_name(), {})
+        literals = graph.literals.named(graph.entities, graph.relations)
+        write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, literals)
         file.seek(0)
         shutil.rmtree(_here["store"], ignore_errors=True)  # left by a process that died
         store = ox.Store(str(_here["store"]))

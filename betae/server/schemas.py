@@ -311,10 +311,20 @@ class EdgeEntry(_Body):
     probability: float = 1.0
 
 
+class ValueEntry(_Body):
+    """A value of a property of an entity."""
+
+    property: str
+    text: str
+    datatype: Annotated[str, Field(description='IRI of the RDF datatype; "" for a class.')]
+    language: str
+
+
 class EdgesResponse(NamedEntity):
     """A page of the known edges of an entity, and its most probable missing ones."""
 
     labels: list[LabelEntry]
+    values: Annotated[list[ValueEntry], Field(description="What it has besides edges.")]
     edges: list[EdgeEntry]
     total: int
     offset: int

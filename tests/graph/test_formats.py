@@ -4,9 +4,9 @@ import pytest
 from betae import KnowledgeGraph
 from betae.errors import InvalidArgument, TripleError
 from betae.graph.delimited import find_columns, parse_columns
-from betae.graph.names import Label, in_order
+from betae.graph.names import Label
 from betae.graph.source import Content, Reading
-from betae.graph.triples import read_labels, read_source, read_triples
+from betae.graph.triples import labels_of, read_labels, read_source, read_triples
 
 X = "http://x.org/"
 FACTS = [("a", "knows", "b"), ("b", "knows", "c,d"), ("é", "likes", "日本")]
@@ -181,9 +181,8 @@ BAD = [
     ("latin first.tsv", b"\xe9\tr\tb\n", 1, "UTF-8"),
     ("latin.nt", b"<x:a> <x:r> <x:b> .\n<x:\xff> <x:r> <x:b> .\n", 2, "UTF-8"),
     ("empty.tsv", "", None, "empty"),
-    ("empty.nt", "", None, "no edges"),
+    ("empty.nt", "", None, "no triples"),
     ("blanks.tsv", "\n\n  \n", None, "empty"),
-    ("literals.nt", '<x:a> <x:r> "b" .\n', None, "no edges"),
     ("header.tsv", "head\trelation\ttail\n", None, "empty"),
     ("facts.xyz", "a\tr\tb\n", None, "unknown format '.xyz'"),
     ("facts", "a\tr\tb\n", None, "unknown format"),
@@ -291,8 +290,9 @@ def test_a_truncated_parquet_is_refused(tmp_path):
 def test_labels_of_a_two_column_file(write):
     path = write("labels.tsv", 'a\tAlpha\n\na\tAgain\nb\tBeta, "B"\n')
     again = [Label("Alpha"), Label("Again", rank=2)]
-    assert read_labels(path) == {"a": again, "b": [Label('Beta, "B"')]}
-    assert read_labels(write("labels.csv.gz", 'a,"Alpha, A"\n')) == {"a": [Label("Alpha, A")]}
+    assert labels_of(read_labels(path)) == {"a": again, "b": [Label('Beta, "B"')]}
+    zipped = read_labels(write("labels.csv.gz", 'a,"Alpha, A"\n'))
+    assert labels_of(zipped) == {"a": [Label("Alpha, A")]}
 
 
 def test_labels_come_from_text_files_only(write):
@@ -316,9 +316,9 @@ def test_rdf_labels_prefer_english_and_untagged(write, given, expected):
     labels = "".join(f"<x:a> <{RDFS}label> {label} .\n" for label in given)
     content = Content()
     rows = read(write("facts.nt", "<x:a> <x:r> <x:b> .\n" + labels), content)
-    assert in_order(content.labels["x:a"])[0].text == expected
+    assert labels_of(pl.concat(content.literals))["x:a"][0].text == expected
     assert rows == [("x:a", "x:r", "x:b")]
-    assert content.report.literals_skipped == 0
+    assert content.report.literals == len(given)
 
 
 def test_rdf_labels_prefer_english_across_files(write):
@@ -336,10 +336,10 @@ def test_a_label_file_wins_over_rdf_labels(write):
     assert triples.report.labels_unused == 1
 
 
-def test_literals_are_skipped_and_counted(write):
+def test_literals_are_counted_and_are_no_edges(write):
     text = NTRIPLES + f'<{X}a> <{X}age> "7" .\n<{X}a> <{X}name> "Ann"@en .\n'
     triples = read_triples(write("facts.nt", text))
-    assert triples.report.literals_skipped == 2
+    assert triples.report.literals == 2
     assert triples.report.read == 3
     assert triples.relations == [X + "knows", X + "likes"]
 

@@ -121,7 +121,8 @@ def test_an_rdflib_graph():
     blank = (f"_:{node}", IRIS[0][1], IRIS[0][0])
     assert rows_of(graph) == sorted([*IRIS, blank])
     assert graph.entity_id("Ann") == graph.entity_id("x:ann")
-    assert triples.report.literals_skipped == 1
+    assert triples.report.literals == 2
+    assert graph.values("age")["value"].to_list() == [7]
     assert triples.blank_nodes == {f"_:{node}"}
     assert graph.prefixes == {"x": "http://x.org/", "rdfs": str(rdflib.RDFS)}
 

@@ -248,7 +248,6 @@ def test_a_graph_of_format_version_1_opens(tmp_path, assert_same_graph, toy_grap
         del manifest["prefixes"]
 
     toy_graph.save(tmp_path / "old")
-    assert not any("all_labels" in path.name for path in (tmp_path / "old").iterdir())
     edit_manifest(tmp_path / "old", older)
     opened = KnowledgeGraph.open(tmp_path / "old")
     assert_same_graph(opened, toy_graph)
@@ -261,7 +260,7 @@ def test_a_graph_of_format_version_1_opens(tmp_path, assert_same_graph, toy_grap
     "change", [lambda old: old[:-1], lambda old: old[::-1].copy(), lambda old: old + 9]
 )
 def test_damaged_labels_are_refused(stored, change):
-    file = stored.folder / "entity_all_labels.owners.npy"
+    file = stored.folder / "entity_labels.owners.npy"
     np.save(file, change(np.load(file)))
     manifest = json.loads((stored.folder / "manifest.json").read_text())
 
@@ -270,7 +269,7 @@ def test_damaged_labels_are_refused(stored, change):
 
     assert file.name in manifest["parts"]
     edit_manifest(stored.folder, fits)
-    with pytest.raises(StoreError, match="entity_all_labels"):
+    with pytest.raises(StoreError, match="entity_labels"):
         KnowledgeGraph.open(stored.folder, verify=False)
 
 

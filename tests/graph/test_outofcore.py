@@ -292,7 +292,7 @@ def test_bad_files_are_named_with_the_line(tmp_path):
         "empty.tsv": ("", "empty.tsv: the file is empty"),
         "header.tsv": ("head\trelation\ttail\n", "header.tsv: the file is empty"),
         "name.csv": ("a,r,b\n" * 9 + "\na,,b\n", "name.csv, line 11: the relation is empty"),
-        "facts.nt": ("<x:a> <x:r> <x:b> .", "facts.nt: in bounded memory, triples are read from"),
+        "facts.nt": ("<x:a> <x:r> <x:b> .\n<x:a>", "facts.nt, line 2: not valid N-Triples"),
         "facts.parquet": ("no", "facts.parquet: not a valid Parquet file"),
     }
     for name, (text, words) in texts.items():

@@ -31,10 +31,25 @@ export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
   holder.replaceChildren(
     el("h3", { tabindex: "-1" }, `${found.label}${named}`),
     el("p", { class: "note" }, `${count(found.total, "known edge")}. Click a relation to follow it.`),
+    valueList(found.values),
     groups,
     more,
     absent,
   );
+}
+
+// What the entity has besides edges: a line for each property.
+function valueList(values) {
+  const lines = new Map();
+  for (const { property, text, language } of values) {
+    const shown = language ? `${text} (${language})` : text;
+    lines.set(property, [...(lines.get(property) ?? []), shown]);
+  }
+  const cells = [...lines].flatMap(([property, texts]) => [
+    el("dt", {}, property.split(/[/#]/).pop() || property),
+    el("dd", {}, texts.join(", ")),
+  ]);
+  return el("dl", { class: "values" }, ...cells);
 }
 
 // Lists of edges with the same relation and direction, in order.

@@ -1,0 +1,361 @@
+"""Literals: kept to the byte, typed, in stores of every age, from RDF and from node tables."""
+
+import gzip
+import json
+from datetime import UTC, date, datetime, time
+from io import BytesIO
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyoxigraph as ox
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import betae
+from betae.errors import AmbiguousName, StoreError, TripleError, UnknownProperty
+from betae.graph.graph import KnowledgeGraph
+from betae.graph.literals import NAME, RDF_TYPE, STRING, XSD, Literals, typed
+from betae.graph.names import Label
+from betae.graph.outofcore import ingest
+from betae.graph.triples import read_triples
+from betae.storage import write_manifest, writing_folder
+from tests.manifests import approve_parts, edit_manifest
+
+X = "http://x.org/"
+TURTLE = """@prefix : <http://x.org/> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+:heat :director :mann ; :length 170 ; :released "1995-12-15"^^xsd:date ; :name "Heat"@en-US ;
+    :rating 8.30 ; :seen true , false ; :at "12:30:00"^^xsd:time .
+:mann :born "1943"^^xsd:gYear ; :length "+007"^^xsd:integer ; rdfs:label "Michael Mann" .
+:lost :length "1e1"^^xsd:double ; :note "a\\tb\\nc" , "" , "x"^^:own .
+:director rdfs:label "directed by" .
+"""
+
+
+def triples_of(path):
+    """Return the triples of a file as N-Triples, to the byte."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    syntax = ox.RdfFormat.N_TRIPLES if ".nt" in path.name else ox.RdfFormat.TURTLE
+    return {str(each) for each in ox.parse(input=BytesIO(content), format=syntax)}
+
+
+@pytest.fixture
+def film(write):
+    return betae.read(write("film.ttl", TURTLE))
+
+
+def test_every_literal_comes_back_to_the_byte(write, tmp_path):
+    file = write("film.ttl", TURTLE)
+    betae.read(file).save(tmp_path / "graph")
+    for name in ("again.nt", "again.ttl"):
+        KnowledgeGraph.open(tmp_path / "graph").export(tmp_path / name)
+        assert triples_of(tmp_path / name) == triples_of(file)
+
+
+def test_values_have_types(film):
+    def values(name):
+        frame = film.values(name).sort("entity")
+        return [*zip(frame["entity"].str.strip_prefix(X), frame["value"], strict=True)]
+
+    assert values("released") == [("heat", date(1995, 12, 15))]
+    assert values("at") == [("heat", time(12, 30))]
+    assert values("born") == [("mann", datetime(1943, 1, 1, tzinfo=UTC))]
+    assert sorted(values(":seen")) == [("heat", False), ("heat", True)]
+    assert values("rating") == [("heat", 8.3)]
+    assert values("length") == [("heat", 170.0), ("lost", 10.0), ("mann", 7.0)]
+    assert values(X + "name") == [("heat", "Heat")]
+    assert film.values("name")["language"].to_list() == ["en-us"]  # pyoxigraph compares tags so
+    assert sorted(film.values("note")["value"]) == ["", "a\tb\nc", "x"]
+
+
+def test_unknown_and_ambiguous_properties(write):
+    text = "<http://x/a> <http://x/n> 'a' . <http://x/a> <http://y/n> 'b' ; <http://x/size> 1 ."
+    graph = betae.read(write("facts.ttl", text))
+    with pytest.raises(AmbiguousName, match="2 properties"):
+        graph.values("n")
+    with pytest.raises(UnknownProperty, match=r"no property 'sise'. Closest: 'http://x/size'"):
+        graph.values("sise")
+
+
+def test_what_has_only_literals_is_an_entity_and_relations_keep_theirs(film):
+    assert X + "lost" in film.entities
+    assert X + "director" not in film.entities
+    assert film.relation_id("directed by") == film.relation_id(X + "director")
+    assert [each.text for each in film.literals.of_subject(~0)] == ["directed by"]
+    heat = film.literals.of_subject(film.entity_id(":heat"))
+    assert ("170", XSD + "integer", "") in [each[1:] for each in heat]
+
+
+def test_a_description_has_counts_types_and_ranges(film):
+    found = film.literals.describe()
+    length = found[X + "length"]
+    assert (length.values, length.entities, length.least, length.greatest) == (3, 3, "+007", "170")
+    assert length.datatypes == {XSD + "integer": 2, XSD + "double": 1}
+    assert found[X + "name"].least is None
+    assert next(iter(found)) == X + "length"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number", "moment"),
+    [
+        ("1977-02-30", "date", None, None),
+        ("1977-10-14+02:00", "date", None, datetime(1977, 10, 13, 22)),
+        ("2000-01-01T12:30:00.25-05:00", "dateTime", None, datetime(2000, 1, 1, 17, 30, 0, 250000)),
+        ("1977-05", "gYearMonth", None, datetime(1977, 5, 1)),
+        ("-0044-03-15", "date", None, None),
+        (" 5 ", "integer", 5.0, None),
+        ("INF", "double", np.inf, None),
+        ("INF", "integer", None, None),
+        ("five", "integer", None, None),
+        ("1", "boolean", 1.0, None),
+        ("1", "string", None, None),
+        ("24:00:00", "time", None, None),
+    ],
+)
+def test_lexical_forms_are_numbers_and_times(text, kind, number, moment):
+    row = typed(pl.DataFrame({"text": [text], "datatype": [XSD + kind]})).row(0, named=True)
+    assert (row["number"], row["time"]) == (number, moment)
+
+
+def test_literals_are_added_and_removed(film, write):
+    more = film.extended(write("more.ttl", f"<{X}heat> <{X}length> 171 ; <{X}cost> 60 ."))
+    assert sorted(more.values("length")["value"]) == [7.0, 10.0, 170.0, 171.0]
+    assert more.values("cost")["value"].to_list() == [60]
+    less = more.without(write("less.ttl", f"<{X}heat> <{X}length> 170 ."))
+    assert sorted(less.values("length")["value"]) == [7.0, 10.0, 171.0]
+
+
+# ---- stores -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_old_store_opens_and_its_labels_are_literals(version, tmp_path, toy_graph):
+    """Stores of version 1 and 2 have a label for each id, its name where there is none."""
+    arrays = {
+        name: array
+        for name, array in toy_graph._arrays().items()
+        if "labels" not in name and "properties" not in name
+    }
+    shown = [toy_graph.entities.label(i) for i in range(toy_graph.num_entities)]
+    arrays |= type(toy_graph.entities.names).from_strings(shown).arrays("entity_labels")
+    with writing_folder(tmp_path / "old") as folder:
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array)
+        facts = {**toy_graph._counts(), "fingerprint": toy_graph.fingerprint}
+        write_manifest(folder, "graph", facts)
+    edit_manifest(tmp_path / "old", lambda manifest: manifest.update(version=version))
+    graph = KnowledgeGraph.open(tmp_path / "old")
+    assert graph.fingerprint == toy_graph.fingerprint
+    assert graph.entities.labels_of(graph.entity_id("ann")) == [Label("Ann Lee")]
+    assert graph.entities.labels_of(graph.entity_id("Oslo")) == []
+    assert graph.values("label").equals(toy_graph.values("label"))
+    graph.save(tmp_path / "new")
+    assert json.loads((tmp_path / "new" / "manifest.json").read_text())["version"] == 3
+    assert KnowledgeGraph.open(tmp_path / "new").values("label").equals(graph.values("label"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.with_columns(subject=pl.lit(10**6, pl.Int32)),
+        lambda frame: frame.with_columns(property=pl.lit(-1, pl.Int32)),
+        lambda frame: frame.with_columns(subject=pl.lit(None, pl.Int32)),
+        lambda frame: frame.rename({"text": "words"}),
+        lambda frame: frame.cast({"number": pl.String}),
+    ],
+)
+def test_damaged_literals_are_refused(film, tmp_path, change):
+    film.save(tmp_path / "graph")
+    (part,) = (tmp_path / "graph").glob("*.parquet")
+    change(pl.read_parquet(part)).write_parquet(part)
+    approve_parts(tmp_path / "graph")
+    graph = KnowledgeGraph.open(tmp_path / "graph")
+    with pytest.raises(StoreError, match="damaged"):
+        graph.values("length")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+LITERALS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.sampled_from([X + "p", X + "q", "http://www.w3.org/2000/01/rdf-schema#label"]),
+        TEXTS,
+        st.sampled_from(["string", "integer", "date", "en", "de"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LITERALS)
+def test_the_store_is_the_same_in_bounded_memory(tmp_path, rows):
+    quads = [
+        ox.Quad(ox.NamedNode(X + s), ox.NamedNode(X + "r"), ox.NamedNode(X + "b")) for s in "ab"
+    ]
+    for subject, name, text, kind in rows:
+        value = (
+            ox.Literal(text, language=kind)
+            if len(kind) == 2
+            else ox.Literal(text, datatype=ox.NamedNode(XSD + kind))
+        )
+        quads.append(ox.Quad(ox.NamedNode(X + subject), ox.NamedNode(name), value))
+    file = tmp_path / "facts.nt"
+    ox.serialize(quads, str(file), ox.RdfFormat.N_QUADS)
+    betae.read(file).save(tmp_path / "whole", overwrite=True)
+    ingest(file, out=tmp_path / "bounded", overwrite=True)
+    whole, bounded = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("whole", "bounded")
+    )
+    assert whole == bounded
+    KnowledgeGraph.open(tmp_path / "bounded").export(tmp_path / "again.nt")
+    assert triples_of(tmp_path / "again.nt") == triples_of(file)
+
+
+# ---- node tables --------------------------------------------------------------------------------
+
+PEOPLE = """id,name,age,born,when,type
+a,Ann,30,1990-01-02,1990-01-02,Person;Boss
+b,Bob,n/a,,01/02/1990,Person
+c,"C, D",4.5,1991-01-01,Jan 5 1990,Dog
+d,Dee,7,1980-01-01,1980-01-01,
+"""
+
+
+@pytest.fixture
+def edges(write):
+    return write("edges.tsv", "a\tknows\tb\nb\tknows\tc\n")
+
+
+def test_a_node_table_gives_values_labels_and_classes(edges, write):
+    triples = read_triples(edges, nodes=write("people.csv", PEOPLE))
+    graph = KnowledgeGraph.from_triples(triples)
+    assert [*graph.entities] == ["a", "b", "c", "d"]
+    assert graph.entity_id("C, D") == 2
+    assert graph.values("born")["value"].to_list() == [
+        date(1990, 1, 2),
+        date(1991, 1, 1),
+        date(1980, 1, 1),
+    ]
+    ages = graph.values("age")
+    assert [kind.removeprefix(XSD) for kind in ages["datatype"]] == [
+        "integer",
+        "string",
+        "decimal",
+        "integer",
+    ]
+    classes = graph.literals.named(graph.entities, graph.relations).filter(
+        (pl.col("property") == RDF_TYPE) & (pl.col("datatype") == NAME)
+    )
+    assert sorted(classes.select("subject", "text").iter_rows()) == [
+        ("a", "Boss"),
+        ("a", "Person"),
+        ("b", "Person"),
+        ("c", "Dog"),
+    ]
+
+
+def test_cells_of_another_kind_are_kept_and_told(edges, write):
+    file = write("people.csv", PEOPLE)
+    notes = read_triples(edges, nodes=file).report.notes
+    assert notes == [
+        f"{file}: 2 of 4 cells of when are a date such as 1975-01-31, less than most: all are kept "
+        "as text.",
+        f"{file}, line 3: age is 'n/a', not a number: kept as text.",
+    ]
+
+
+def test_node_tables_of_every_form_give_the_same(edges, write, tmp_path, assert_same_graph):
+    wanted = betae.read(edges, nodes=write("people.csv", PEOPLE))
+    tabs = PEOPLE.replace('"C, D"', "C; D").replace(",", "\t").replace("C; D", "C, D")
+    for name, text in (("people.tsv", tabs), ("people.csv.gz", PEOPLE)):
+        assert_same_graph(betae.read(edges, nodes=[write(name, text)]), wanted)
+    bounded = tmp_path / "bounded"
+    ingest(edges, nodes=write("people.csv", PEOPLE), out=bounded)
+    wanted.save(tmp_path / "whole")
+    for path in (tmp_path / "whole").iterdir():
+        assert (bounded / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_typed_table(edges, tmp_path):
+    frame = pl.DataFrame(
+        {
+            "id": ["a", "z"],
+            "size": [1.5, None],
+            "born": [date(2000, 1, 2), None],
+            "at": [datetime(2000, 1, 2, 3, 4, 5), None],
+            "old": [True, False],
+            "text": ["12", ""],
+        }
+    )
+    frame.write_parquet(tmp_path / "nodes.parquet")
+    for nodes in (
+        frame,
+        tmp_path / "nodes.parquet",
+        pd.DataFrame({"id": ["a", "z"], "text": ["12", None]}),
+    ):
+        graph = betae.read(edges, nodes=nodes)
+        assert "z" in graph.entities
+        assert graph.values("text").row(0) == ("a", "12", STRING, "")
+    graph = betae.read(edges, nodes=frame)
+    assert graph.values("size").row(0)[1] == 1.5
+    assert graph.values("born").row(0)[1] == date(2000, 1, 2)
+    assert graph.values("at")["value"][0].isoformat() == "2000-01-02T03:04:05+00:00"
+    assert sorted(graph.values("old")["value"]) == [False, True]
+
+
+def test_headers_of_neo4j_have_types_and_spaces(edges, write):
+    header = "pid:ID(P)\tname:string\tsize:int\ttags:string[]\t:LABEL\tx:IGNORE\n"
+    text = header + "1\tAnn\t5\tu;v\tQ;R\t7\n"
+    graph = betae.read(edges, nodes=write("nodes.tsv", text))
+    ann = graph.entity_id("P::1")
+    found = {(each.property, each.text) for each in graph.literals.of_subject(ann)}
+    assert found == {
+        ("name", "Ann"),
+        ("size", "5"),
+        ("tags", "u"),
+        ("tags", "v"),
+        (RDF_TYPE, "Q"),
+        (RDF_TYPE, "R"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("n.csv", "id,x\na,1\n,2\n", "n.csv, line 3: the id is empty."),
+        ("n.csv", "id,x\na,1\nb,2,3\n", "n.csv, line 3: 3 columns, 2 expected"),
+        ("n.csv", "id,x\n", "n.csv: the file is empty"),
+        ("n.csv", "id,x,x\na,1,2\n", "n.csv, line 1: two columns are called 'x'"),
+        ("n.nt", "<x:a> <x:b> <x:c> .\n", "node tables come as"),
+        ("n.tsv", "a:ID\tb:ID\n1\t2\n", "several columns are an :ID"),
+    ],
+)
+def test_bad_node_tables_are_named_with_the_line(edges, write, name, text, words):
+    with pytest.raises(TripleError) as caught:
+        betae.read(edges, nodes=write(name, text))
+    assert words in str(caught.value)
+
+
+def test_a_column_of_lists_is_refused(edges):
+    with pytest.raises(TripleError, match="the column 'x' holds List"):
+        betae.read(edges, nodes=pl.DataFrame({"id": ["a"], "x": [[1]]}))
+
+
+# ---- real data ----------------------------------------------------------------------------------
+
+
+def test_the_music_graph_comes_back_to_the_byte(shared_data, tmp_path):
+    file = shared_data / "music" / "music.ttl.gz"
+    betae.read(file).save(tmp_path / "music")
+    graph = KnowledgeGraph.open(tmp_path / "music")
+    graph.export(tmp_path / "again.nt")
+    assert triples_of(tmp_path / "again.nt") == triples_of(file)
+    assert isinstance(graph.literals, Literals)
+    assert graph.literals.size == 18295  # 18,309 in the file, 14 of them twice
+    ingest(file, out=tmp_path / "bounded")
+    for path in (tmp_path / "music").iterdir():
+        assert (tmp_path / "bounded" / path.name).read_bytes() == path.read_bytes(), path.name
