@@ -14,6 +14,7 @@ BetaeError
     ├── UnknownEntity     suggests the closest names
     ├── UnknownRelation   suggests the closest names
     ├── UnknownProperty   suggests the closest names
+    ├── UnknownName       of SPARQL, where it may be any of these
     └── AmbiguousName     a label that several share: lists their names
 
 The command line prints the message without a traceback and exits with 2.
@@ -119,6 +120,12 @@ class UnknownProperty(_UnknownName):
     """No entity has a value of a property of this name."""
 
     kind = "property"
+
+
+class UnknownName(_UnknownName):
+    """Nothing in the graph has this name or label."""
+
+    kind = "entity, relation or property"
 
 
 class AmbiguousName(UnresolvedName):

@@ -67,6 +67,7 @@ def room_of(name: str) -> str:
 FRONT_DOOR = {
     "graph.graph": {
         "betae.exact.select.select",
+        "betae.exact.select.sparql",
         "betae.exact.answers.answers",
         "betae.querysets.sample.parse_counts",
         "betae.querysets.sample.sample_queries",

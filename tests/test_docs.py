@@ -156,11 +156,12 @@ def test_the_notations_of_one_query_run_as_printed():
     row = r"^\| (logic text|unicode|Python|SPARQL) \| `(.*)` \|$"
     cells = dict(re.findall(row, text, flags=re.MULTILINE))
     tree = eval(cells.pop("Python"), {"Entity": betae.Entity})
-    wanted = [ids.tolist() for ids in betae.world().select(tree).ids()]
+    wanted = sorted(betae.world().select(tree).to_polars().unique().iter_rows())
     assert wanted
     assert len(cells) == 3
     for text in cells.values():
-        assert [ids.tolist() for ids in betae.world().select(text).ids()] == wanted
+        found = betae.world().select(text).to_polars().unique()
+        assert sorted(found.iter_rows()) == wanted
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -42,6 +43,8 @@ from betae.cli.common import (
 from betae.errors import BetaeError, InvalidArgument, QueryError, UnresolvedName
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from betae.answering.results import Answers
     from betae.cluster import Cluster
     from betae.exact.select import Selection
@@ -49,14 +52,14 @@ if TYPE_CHECKING:
     from betae.graph.graph import KnowledgeGraph
 
 Found = TypeVar("Found")
-Row = dict[str, str]
+Row = dict[str, str | None]
 Form = Literal["table", "csv", "jsonl", "parquet"]
 FORMS: dict[str, Form] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 WIDTH_ROWS = 1000  # rows that decide the column widths of a table
 QUESTIONS_PER_BLOCK = 16  # sent to a worker of a cluster at a time
 CSV_COLUMNS = ("entity", "label", "rank", "probability", "status", "score")
 
-QUESTION = typer.Argument(help="Logic text, a SPARQL SELECT, or a file with either.")
+QUESTION = typer.Argument(help="Logic text, SPARQL, or a file with either.")
 QuestionFile = Annotated[
     str | None, typer.Option(help="A file with one question per line; - for standard input.")
 ]
@@ -135,6 +138,7 @@ def query(
     texts = _read_texts(question, queries, ray)
     if queries is not None and chosen not in ("table", "jsonl"):
         raise InvalidArgument(f"--queries cannot write {chosen}: use table or jsonl.")
+    from betae.exact.select import LABEL
     from betae.graph.names import printable
 
     with on_ray(ray) as cluster, _writing(target) as file:
@@ -146,13 +150,14 @@ def query(
                 write_json({**asked.position, "answers": rows})
             else:
                 print(printable(asked.text))
-                _print_table(rows, list(rows[0])[::2] if rows else [], opened.prefixes)
+                names = [name for name in rows[0] if not name.endswith(LABEL)] if rows else []
+                _print_table(rows, names, opened.prefixes)
             if not rows:
                 _suggest_inverse(opened, asked.text, edges)
 
         if queries is None:
             num_failed, text = 0, texts[0].text
-            num_answers = _write(opened.select(text, edges, limit), chosen, file)
+            num_answers = _write(_ask(opened, edges, limit, text), chosen, file, opened.prefixes)
             written = f"{num_answers:,} answers"
             if not num_answers:
                 _suggest_inverse(opened, text, edges)
@@ -166,7 +171,28 @@ def query(
 
 
 def _select_rows(graph: KnowledgeGraph, edges: Edges, limit: int | None, text: str) -> list[Row]:
-    return list(graph.select(text, edges, limit))
+    from betae.exact.select import Selection
+
+    found = _ask(graph, edges, limit, text)
+    if isinstance(found, bool):
+        return [{"answer": str(found).lower()}]
+    return list(found) if isinstance(found, Selection) else list(found.iter_rows(named=True))
+
+
+def _ask(
+    graph: KnowledgeGraph, edges: Edges, limit: int | None, text: str
+) -> Selection | bool | pl.DataFrame:
+    """Find the rows of a question, the yes or no of ASK, or the triples of CONSTRUCT."""
+    from betae.exact.select import Selection, select, sparql
+    from betae.queries.read import is_sparql
+
+    if not is_sparql(text):
+        return select(graph, text, edges, limit)
+    with suppress(ValueError):  # not in the main thread
+        # Python's own handler would wait until pyoxigraph returns.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    found = sparql(graph, text, edges, limit)
+    return found if isinstance(found, bool | Selection) else found.head(limit or len(found))
 
 
 def _suggest_inverse(graph: KnowledgeGraph, text: str, edges: Edges) -> None:
@@ -206,19 +232,36 @@ def _writing(target: Path | None) -> Iterator[TextIO]:
         yield file
 
 
-def _write(found: Selection, form: Form, file: TextIO) -> int:
+def _write(
+    found: Selection | bool | pl.DataFrame, form: Form, file: TextIO, prefixes: Mapping[str, str]
+) -> int:
     """Write answers as they are found; return their number."""
+    import polars as pl
+
+    from betae.exact.select import Selection
+
+    if isinstance(found, bool):
+        if form == "table":
+            print("yes" if found else "no")
+            return 1
+        found = pl.DataFrame({"answer": [found]})
+    if isinstance(found, Selection):
+        rows: Iterable[Row] = found
+        names: Sequence[str] = found.variables
+    else:
+        rows, names = found.iter_rows(named=True), found.columns
     if form == "table":
-        return _print_table(found, found.variables, found.graph.prefixes)
+        return _print_table(rows, names, prefixes)
     if form == "parquet":
-        frame, buffer = found.to_polars(), BytesIO()
+        frame = found.to_polars() if isinstance(found, Selection) else found
+        buffer = BytesIO()
         frame.write_parquet(buffer)  # polars' own errors do not tell a full disk from others
         file.buffer.write(buffer.getbuffer())
         return len(frame)
     if form == "csv":
-        return _write_csv(chain([found.columns], (row.values() for row in found)), file) - 1
+        return _write_csv(chain([found.columns], (row.values() for row in rows)), file) - 1
     num_rows = 0
-    for row in found:
+    for row in rows:
         print_json(row, file=file)
         num_rows += 1
     return num_rows
@@ -264,7 +307,8 @@ def _cells(row: Row, variables: Sequence[str], prefixes: Mapping[str, str]) -> l
 
     cells = []
     for variable in variables:
-        name, label = shorten(row[variable], prefixes), row[f"{variable}_label"]
+        name = shorten(row[variable] or "", prefixes)
+        label = shorten(row.get(f"{variable}_label", name) or "", prefixes)
         cells.append(printable(label if name == label else f"{label} ({name})"))
     return cells
 

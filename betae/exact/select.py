@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from betae.checks import check_choice, check_positive
-from betae.errors import InvalidArgument, UnsupportedQuery
+from betae.errors import InvalidArgument, QueryError, UnresolvedName, UnsupportedQuery
 from betae.exact.joins import Joins
+from betae.exact.sparql import Solutions, names_and_labels
 from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
 from betae.queries.ast import Entity, Project, Query, nodes
 from betae.queries.formula import Atom, Question, Variable, walk
-from betae.queries.read import read_question
+from betae.queries.read import is_sparql, read_question
 from betae.queries.syntax import spell_name
 
 if TYPE_CHECKING:
@@ -30,17 +31,23 @@ LABEL = "_label"  # suffix of a column of labels
 
 
 class Selection:
-    """The exact answers of a question: distinct rows with an entity for each variable.
+    """The exact answers of a question: rows with an entity or a value for each variable.
 
     Iterating finds them, anew each time. A row is a dict of names and labels, such as
-    {"X": "Q90", "X_label": "Paris"}.
+    {"X": "Q90", "X_label": "Paris"}. Answers of logic text are distinct entities; those of SPARQL
+    may repeat, be literals (whose label is the text too), or None where a variable is not bound.
     """
 
-    def __init__(self, graph: KnowledgeGraph, question: Question, edges: Edges, limit: int):
+    def __init__(
+        self, graph: KnowledgeGraph, question: Question | Solutions, edges: Edges, limit: int
+    ):
         self.graph, self.question, self.limit = graph, question, limit
-        self.joins = Joins(graph, edges)
-        self.joins.rows(question)  # raises now if it cannot be answered
-        self.variables = tuple(variable.name for variable in question.variables)
+        if isinstance(question, Solutions):
+            self.variables = question.variables
+        else:
+            self.joins = Joins(graph, edges)
+            self.joins.rows(question)  # raises now if it cannot be answered
+            self.variables = tuple(variable.name for variable in question.variables)
         # The keys of a row: each variable and its label.
         self.columns = tuple(column for name in self.variables for column in (name, name + LABEL))
         for name in self.variables:
@@ -49,21 +56,27 @@ class Selection:
                 raise InvalidArgument(f"{wrong} names the labels of ?{name}: rename {wrong}.")
 
     def ids(self) -> Iterator[Ids]:
-        """Iterate over pieces of the rows by id, (n, num_variables)."""
+        """Iterate over pieces of the rows by id, (n, num_variables); not for SPARQL."""
+        if isinstance(self.question, Solutions):
+            raise InvalidArgument("Answers of SPARQL need not be entities: read them as rows.")
         left, pieces = self.limit, self.joins.ids(self.question)
         while left and (piece := next(pieces, None)) is not None:
             yield piece[:left]
             left -= len(piece[:left])
 
-    def __iter__(self) -> Iterator[dict[str, str]]:
-        @cache
-        def cells(entity: int) -> tuple[str, str]:
-            return self.graph.entities[entity], self.graph.entity_label(entity)
+    def __iter__(self) -> Iterator[dict[str, str | None]]:
+        if isinstance(self.question, Solutions):
+            cells = names_and_labels(self.graph)
+            rows: Iterator[Any] = islice(self.question.terms(), self.limit)
+        else:
+            cells = cache(self._cells)
+            rows = (row for piece in self.ids() for row in piece.tolist())
+        for row in rows:
+            texts = (text for value in row for text in cells(value))
+            yield dict(zip(self.columns, texts, strict=True))
 
-        for piece in self.ids():
-            for row in piece.tolist():
-                texts = (text for entity in row for text in cells(entity))
-                yield dict(zip(self.columns, texts, strict=True))
+    def _cells(self, entity: int) -> tuple[str, str]:
+        return self.graph.entities[entity], self.graph.entity_label(entity)
 
     def to_polars(self) -> pl.DataFrame:
         """Return all rows as a polars frame."""
@@ -82,7 +95,7 @@ class Selection:
     def _shown(self) -> tuple[list[str], list[list[str]], str]:
         """Return the titles, the labels of the first rows, and how many there are."""
         found = list(islice(self, SHOWN_ROWS + 1))
-        rows = [[row[name + LABEL] for name in self.variables] for row in found[:SHOWN_ROWS]]
+        rows = [[row[name + LABEL] or "" for name in self.variables] for row in found[:SHOWN_ROWS]]
         more = f"{len(rows) or 'no'} answer{'' if len(rows) == 1 else 's'}"
         if len(found) > SHOWN_ROWS:
             more = f"more than {more}"
@@ -96,12 +109,34 @@ def select(
     limit: int | None = None,
 ) -> Selection:
     """Return all exact answers of a question on these edges: see `KnowledgeGraph.select`."""
-    check_choice("edges", edges, EDGES)
-    if limit is not None:
-        check_positive("limit", limit, whole=True)
+    if isinstance(question, str) and is_sparql(question):
+        found = sparql(graph, question, edges, limit)
+        if not isinstance(found, Selection):
+            raise UnsupportedQuery("Only SELECT lists answers. For other queries, call `sparql`.")
+        return found
+    _check_options(edges, limit)
     asked = question if isinstance(question, Question) else read_question(question, graph)
     limits = [each for each in (limit, asked.limit) if each is not None]
     return Selection(graph, asked, edges, min(limits, default=sys.maxsize))
+
+
+def sparql(
+    graph: KnowledgeGraph, text: str, edges: Edges = "all", limit: int | None = None
+) -> Selection | bool | pl.DataFrame:
+    """Answer any SPARQL query: see `KnowledgeGraph.sparql`. `limit` is for SELECT."""
+    _check_options(edges, limit)
+    found = Solutions(graph, text, edges)
+    if found.kind == "ask":
+        return bool(found)
+    if found.kind == "construct":
+        return found.triples()
+    return Selection(graph, found, edges, sys.maxsize if limit is None else limit)
+
+
+def _check_options(edges: Edges, limit: int | None) -> None:
+    check_choice("edges", edges, EDGES)
+    if limit is not None:
+        check_positive("limit", limit, whole=True)
 
 
 # ---- hints --------------------------------------------------------------------------------------
@@ -115,7 +150,13 @@ def hint_of_direction(
     For a question without answers, such as `lives_in(Paris, ?X)` where Paris is only ever a tail.
     """
     joins = Joins(graph, edges)
-    for operand, relation in _steps(read_question(question, graph)):
+    try:
+        steps = _steps(read_question(question, graph))
+    except (QueryError, UnresolvedName):
+        if isinstance(question, str) and is_sparql(question):
+            return None  # more than the reader of trees knows
+        raise
+    for operand, relation in steps:
         found = joins.ids(Question.from_tree(operand))
         sources = np.concatenate([np.empty((0, 1), np.int32), *found])
         pairs = joins.pairs(relation)

@@ -26,7 +26,7 @@ from betae.errors import (
     UnknownRelation,
 )
 from betae.graph.edges import EDGES, SPLITS, Adjacency, Edges, Ids, Split, are_below
-from betae.graph.names import NO_PREFIXES, Label, Prefixes, Vocabulary, local_name, shorten
+from betae.graph.names import NO_PREFIXES, Label, Names, Prefixes, Vocabulary, local_name, shorten
 from betae.remote import address_of, local_folder
 from betae.storage import (
     check_parts,
@@ -81,6 +81,7 @@ class KnowledgeGraph:
         self._parts: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
         self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
+        self.stores: dict[Edges, Any] = {}  # of `betae.exact.sparql`, opened when they are needed
 
     def _sorted_edges(self) -> dict[Edges, Adjacency]:
         adjacencies: dict[Edges, Adjacency] = {}
@@ -146,6 +147,11 @@ class KnowledgeGraph:
             raise StoreError(f"{self.folder} is damaged: {fault}. Make the graph again.")
         return found
 
+    @cached_property
+    def classes(self) -> Vocabulary:
+        """The classes of node tables; those of RDF are entities, the tails of `rdf:type`."""
+        return Vocabulary(Names.from_strings(self.literals.classes()))
+
     def values(self, property: str) -> pl.DataFrame:
         """Return the values of a property: a frame of entity, value, datatype and language.
 
@@ -173,14 +179,27 @@ class KnowledgeGraph:
         """Find all exact answers of a question of any shape, as rows of names and labels.
 
         Args:
-            question: logic text, a SPARQL SELECT, a tree, or a release's tuples. It may have
-                several answer variables, cycles, and paths of any length.
+            question: logic text, any SPARQL SELECT, a tree, or a release's tuples. It may have
+                several answer variables, and cycles.
             edges: the edges that count.
             limit: the most rows to return; SPARQL's LIMIT counts too.
         """
         from betae.exact.select import select
 
         return select(self, question, edges, limit)
+
+    def sparql(self, text: str, edges: Edges = "all") -> Selection | bool | pl.DataFrame:
+        """Answer any SPARQL 1.1 query from the facts, literals included.
+
+        SELECT gives rows, ASK a bool, CONSTRUCT and DESCRIBE a frame of head, relation and tail.
+
+        Args:
+            text: the query. Names, labels and the graph's prefixes may be used in it: `<France>`.
+            edges: the edges that count.
+        """
+        from betae.exact.select import sparql
+
+        return sparql(self, text, edges)
 
     def answers(self, query: str | Query, edges: Edges = "all") -> Ids:
         """Return the ids of the exact answers of a tree, ascending, by compiled loops."""

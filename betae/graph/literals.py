@@ -156,6 +156,11 @@ class Literals:
         name = pl.Series([*entities], dtype=pl.String)[rows["subject"].to_numpy()]
         return rows.select(name.alias("entity"), _value(rows), "datatype", "language")
 
+    def classes(self) -> list[str]:
+        """Return the names of the classes of node tables, sorted."""
+        rows = self.scan().filter(pl.col("datatype") == NAME)
+        return rows.select(pl.col("text").unique().sort()).collect()["text"].to_list()
+
     def describe(self) -> dict[str, PropertyDescription]:
         """Describe every property of entities, the most frequent first."""
         of_entities = self.scan().filter(pl.col("subject") >= 0)

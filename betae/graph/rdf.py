@@ -107,6 +107,12 @@ def _sorted_out(
     return edges, literals
 
 
+def _decoded(iri: str) -> str:
+    name = unquote(iri.removeprefix(OTHER_NAMES))
+    is_encoded = name and _encoded(name) == iri  # else two IRIs could get the same name
+    return name if is_encoded else iri
+
+
 class _Naming:
     """Name RDF terms. Blank nodes keep their names; those without one are numbered."""
 
@@ -114,19 +120,12 @@ class _Naming:
         self.prefix, self.has_nameless = blank_node_prefix, has_nameless
         self.blank: dict[str, str] = {}  # pyoxigraph's name -> name
         self.taken: set[str] = set()
-        self.decoded: dict[str, str] = {}
-
-    def _decoded(self, iri: str) -> str:
-        if iri not in self.decoded:
-            name = unquote(iri.removeprefix(OTHER_NAMES))
-            is_encoded = name and _encoded(name) == iri  # else two IRIs could get the same name
-            self.decoded[iri] = name if is_encoded else iri
-        return self.decoded[iri]
+        self.decoded = cache(_decoded)
 
     def __call__(self, term: ox.NamedNode | ox.BlankNode) -> str:
         value = term.value
         if isinstance(term, ox.NamedNode):
-            return self._decoded(value) if value.startswith(OTHER_NAMES) else value
+            return self.decoded(value) if value.startswith(OTHER_NAMES) else value
         if value not in self.blank:
             given, number = value, len(self.blank)
             is_nameless = self.has_nameless and RANDOM_ID.fullmatch(value)
@@ -148,7 +147,7 @@ def write_rdf(
     prefixes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write edges and literals (frames of names); prefixes if the syntax has any."""
-    term, predicate, datatype = cache(_term), cache(_named_node), cache(ox.NamedNode)
+    term, predicate, datatype = cache(node_of), cache(_named_node), cache(ox.NamedNode)
     edges = (
         ox.Triple(term(head), predicate(relation), term(tail))
         for head, relation, tail in triples.iter_rows()
@@ -175,7 +174,15 @@ def _literal(text: str, datatype: ox.NamedNode, language: str) -> ox.Literal:
     )
 
 
-def _term(name: str) -> ox.NamedNode | ox.BlankNode:
+def name_of(term: ox.NamedNode | ox.BlankNode) -> str:
+    """Return the name that `node_of` made a term of."""
+    if isinstance(term, ox.BlankNode):
+        return BLANK + term.value
+    return _decoded(term.value) if term.value.startswith(OTHER_NAMES) else term.value
+
+
+def node_of(name: str) -> ox.NamedNode | ox.BlankNode:
+    """Return the IRI, or the blank node, that stands for a name."""
     label = name.removeprefix(BLANK)
     if name != label and BLANK_LABEL.fullmatch(label) and not RANDOM_ID.fullmatch(label):
         return ox.BlankNode(label)

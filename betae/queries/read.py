@@ -66,7 +66,12 @@ def parse_question(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
         raise InvalidArgument(f"The question is empty. {EXAMPLE}")
     if _is_one_word(text):
         raise InvalidArgument(f"{text!r} is not a question. {EXAMPLE}")
-    return parse_sparql(text, prefixes) if SPARQL_START.match(text) else parse_logic(text)
+    return parse_sparql(text, prefixes) if is_sparql(text) else parse_logic(text)
+
+
+def is_sparql(text: str) -> bool:
+    """Tell whether a text is SPARQL rather than logic text, by how it begins."""
+    return SPARQL_START.match(text) is not None
 
 
 def text_or_file(argument: str) -> str:

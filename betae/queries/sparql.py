@@ -331,7 +331,7 @@ def _parsed(text: str) -> Any:
         with PARSER_LOCK:
             return parseQuery(text)
     except ParseException as error:
-        raise _syntax_error(error.pstr, error.loc) from None
+        raise syntax_error(error.pstr, error.loc) from None
     except ValueError as error:  # rdflib's: "Invalid unicode code point: …"
         position = text.find(str(error).rpartition(" ")[2])
         raise QuerySyntaxError(f"{error}.", text, max(position, 0)) from None
@@ -342,7 +342,7 @@ def _parsed(text: str) -> Any:
         ) from None
 
 
-def _syntax_error(text: str, position: int) -> QuerySyntaxError:
+def syntax_error(text: str, position: int) -> QuerySyntaxError:
     """Build the error for a syntax error at `position`, with a hint where possible."""
     spaced = re.search(r"<[^<>\s{}]+ [^<>\n{}]*>", text)
     if spaced and " = " not in spaced[0] and "&&" not in spaced[0]:

@@ -34,7 +34,7 @@ from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query as Tree
 from betae.server import browse, schemas
-from betae.server.facts import RESULTS, Facts
+from betae.server.facts import RESULTS, TRIPLES, Facts
 from betae.server.guard import INTERNAL_ERROR, Guard, Metrics
 from betae.server.limits import QUESTION_ERRORS, Json, Limits, Refused, check_limit, refusal
 
@@ -331,7 +331,7 @@ MAX_RANGES = 100  # of Accept
 ACCEPT_WEIGHT = re.compile(r";\s*q=(\d\.?\d*|)")  # of a range
 EXAMPLE_SPARQL = "SELECT ?city { betae:France betae:capital ?city }"
 ANSWERED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {kind: {} for kind in RESULTS}, "description": "The result"}
+    200: {"content": {kind: {} for kind in (*RESULTS, *TRIPLES)}, "description": "The result"}
 }
 TEXT = {"schema": {"type": "string"}, "example": EXAMPLE_SPARQL}
 FIELDS = {
@@ -358,18 +358,18 @@ def _add_sparql(app: FastAPI, served: Served) -> None:
             if len(parameters.get("query", ())) != 1:
                 raise Refused(400, "Give one query: /sparql?query=SELECT...")
             query = parameters["query"][0]
-        media_type = _choose(request.headers.get("accept", ""))
-        content = await served.facts.sparql(query, media_type)
+        accepted = _accepted(request.headers.get("accept", ""))
+        content, media_type = await served.facts.sparql(query, accepted)
         return Response(content, headers={"content-type": media_type})
 
     @app.get("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=GIVEN)
     async def by_parameter(request: Request) -> Response:
-        """Answer a SELECT or ASK in `query`, as SPARQL JSON, XML, CSV or TSV."""
+        """Answer the SPARQL in `query`: as JSON, XML, CSV or TSV, or as triples."""
         return await answer(request, request.url.query)
 
     @app.post("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=POSTED)
     async def by_body(request: Request) -> Response:
-        """Answer a SELECT or ASK, as a form or as the body."""
+        """Answer SPARQL given as a form or as the body."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             text = (await request.body()).decode()
@@ -384,8 +384,8 @@ def _add_sparql(app: FastAPI, served: Served) -> None:
         raise Refused(415, f"Send the query as {DIRECT} or {FORM}.")
 
 
-def _choose(accept: str) -> str:
-    """Choose the media type that the client prefers, or else JSON."""
+def _accepted(accept: str) -> list[str]:
+    """Return the media types that the client prefers and this endpoint has, the best first."""
 
     def weight(given: str) -> float:
         found = ACCEPT_WEIGHT.search(given)
@@ -393,7 +393,7 @@ def _choose(accept: str) -> str:
 
     ranges = sorted(accept.split(",")[:MAX_RANGES], key=weight, reverse=True)
     preferred = (given.partition(";")[0].strip().lower() for given in ranges)
-    return next((kind for kind in preferred if kind in RESULTS), next(iter(RESULTS)))
+    return [kind for kind in preferred if kind in RESULTS or kind in TRIPLES]
 
 
 # ---- serving ------------------------------------------------------------------------------------

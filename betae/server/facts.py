@@ -2,7 +2,7 @@
 
 A thread cannot be stopped; a process can. Every worker opens the graph (its pages are shared) and
 cannot connect to the network. Reading, exact answers and SPARQL have a pool each, so that long
-SPARQL queries delay no other questions. The first one writes the facts to a temporary RDF store.
+SPARQL queries delay no other questions. The first one writes the facts to an RDF store.
 """
 
 from __future__ import annotations
@@ -12,43 +12,35 @@ import ctypes
 import multiprocessing
 import os
 import platform
-import re
-import shutil
 import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from errno import EACCES
-from functools import cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from betae.errors import QuerySyntaxError
 from betae.exact.select import hint_of_direction, select
+from betae.exact.sparql import NO_SERVICE, Solutions, open_store, refuse_service, store_folder
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
-from betae.queries.read import read_question
+from betae.queries.read import is_sparql, read_question
 from betae.server.browse import describe_tree
 from betae.server.limits import Limits, Refused
-
-if TYPE_CHECKING:
-    import pyoxigraph as ox
 
 T = TypeVar("T")
 PROCESSES = 2  # of each pool
 TOO_LONG = "The question takes too long to read: make it simpler."
 TOO_LARGE = "The question needs more memory than the server allows: ask for less."
-NO_SERVICE = "SERVICE is not allowed (nor the word in a string): queries stay on this server."
-SHORT = {"betae": "urn:betae:"}  # prefix for names that are not IRIs
 RESULTS = {  # media type -> format name of pyoxigraph; the first is the default
     "application/sparql-results+json": "srj",
     "application/json": "srj",
@@ -57,12 +49,11 @@ RESULTS = {  # media type -> format name of pyoxigraph; the first is the default
     "text/csv": "csv",
     "text/tab-separated-values": "tsv",
 }
-# Text in which "service" cannot be the keyword, however a parser reads it: a variable, the local
-# part of a prefixed name, or <...> without what must precede the keyword if `<` is an operator or
-# stands in a string or comment: a bracket, a quote, a line break.
-NOT_A_KEYWORD = re.compile(r"<[^<>\"'(){}|^`\\\s]*>|[?$]\w+|:[\w%-]+", flags=re.ASCII)
-CODE_POINT = re.compile(r"\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
-POSITION = re.compile(r"error at (\d+):(\d+)")
+TRIPLES = {  # the same for CONSTRUCT and DESCRIBE
+    "application/n-triples": "nt",
+    "text/turtle": "ttl",
+    "application/rdf+xml": "rdf",
+}
 
 
 class Facts:
@@ -99,15 +90,17 @@ class Facts:
         """Return the computation tree of a query of ids, with the exact answers of each node."""
         return await _result(self._exact, _tree, query, edges)
 
-    async def sparql(self, query: str, media_type: str) -> bytes:
-        """Return the result of a SPARQL query in one of the formats of RESULTS."""
-        if has_service(query):
-            raise Refused(400, NO_SERVICE)
+    async def sparql(self, query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
+        """Return the result of a SPARQL query, and its media type.
+
+        It is the first of `accepted` that RESULTS (or TRIPLES, for CONSTRUCT and DESCRIBE) has.
+        """
+        refuse_service(query)
         if self._store is None or (self._store.done() and self._store.exception()):
             self._store = self._engines.schedule(_write_store)
         # Shielded: it is written to its end even if the first client leaves.
         await asyncio.shield(asyncio.wrap_future(self._store))
-        return await _result(self._engines, _sparql, query, media_type)
+        return await _result(self._engines, _sparql, query, accepted)
 
     def close(self) -> None:
         """End the processes."""
@@ -127,21 +120,6 @@ async def _result(
         raise Refused(400, TOO_LONG) from None
     except (ProcessExpired, MemoryError, RecursionError):
         raise Refused(400, TOO_LARGE) from None
-
-
-def has_service(query: str) -> bool:
-    """Tell whether a SPARQL query may contain SERVICE; if in doubt, it does.
-
-    Parsers differ: to pyoxigraph, `FILTER(1<2)SERVICE#>` is a comparison, a keyword and a comment;
-    to the grammar's longest match, `<2)SERVICE#>` is an IRI. A second parser would not decide this.
-    """
-
-    def character(escape: re.Match[str]) -> str:
-        code = int(escape[1] or escape[2], 16)
-        return chr(code) if code <= sys.maxunicode else escape[0]
-
-    texts = (query, CODE_POINT.sub(character, query))
-    return any("service" in NOT_A_KEYWORD.sub(" ", text).lower() for text in texts)
 
 
 # ---- in a process -------------------------------------------------------------------------------
@@ -203,12 +181,17 @@ def _read(question: str | Query) -> tuple[Query, int | None]:
 
 def _check(question: str | Query) -> None:
     limits = _here["limits"]
+    if isinstance(question, str) and is_sparql(question):
+        select(_here["graph"], question)  # raises if it is not a valid SELECT
+        return
     limits.check_question(read_question(question, _here["graph"], limits.nodes))
 
 
 def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
     graph = _here["graph"]
-    found = select(graph, read_question(question, graph, _here["limits"].nodes), edges, limit + 1)
+    is_text = isinstance(question, str) and is_sparql(question)
+    asked = question if is_text else read_question(question, graph, _here["limits"].nodes)
+    found = select(graph, asked, edges, limit + 1)
     rows = list(islice(found, limit + 1))
     return {
         "variables": list(found.variables),
@@ -224,59 +207,29 @@ def _tree(query: Query, edges: Edges) -> dict[str, Any]:
 
 
 def _write_store() -> None:
-    """Write the facts, as `betae export graph facts.nt` does, to a store for queries."""
-    import pyoxigraph as ox
-
-    from betae.graph.rdf import write_rdf
-
-    graph: KnowledgeGraph = _here["graph"]
-    with TemporaryFile() as file:
-        literals = graph.literals.named(graph.entities, graph.relations)
-        write_rdf(graph.to_polars(), file, ox.RdfFormat.N_TRIPLES, literals)
-        file.seek(0)
-        shutil.rmtree(_here["store"], ignore_errors=True)  # left by a process that died
-        store = ox.Store(str(_here["store"]))
-        store.bulk_load(input=file, format=ox.RdfFormat.N_TRIPLES)
-        store.flush()
-        del store  # closes it
+    """Write the facts to a store for queries, in the folder of the graph if possible."""
+    store_folder(_here["graph"], "all", _here["store"])
 
 
-@cache
-def _open_store() -> ox.Store:
-    import pyoxigraph as ox
-
-    return ox.Store.read_only(str(_here["store"]))
-
-
-def _sparql(query: str, media_type: str) -> bytes:
+def _sparql(query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
     import pyoxigraph as ox
 
     output = _Bounded(_here["limits"].result_bytes)
+    store = open_store(_here["graph"], "all", _here["store"])
+    solutions = Solutions(_here["graph"], query, "all")
+    is_construct = solutions.kind == "construct"
+    known, forms = (TRIPLES, ox.RdfFormat) if is_construct else (RESULTS, ox.QueryResultsFormat)
+    media_type = next((kind for kind in accepted if kind in known), next(iter(known)))
+    results = solutions.evaluate(store)
     try:
-        results = _open_store().query(query, prefixes=SHORT | dict(_here["graph"].prefixes))
-        if isinstance(results, ox.QueryTriples):
-            raise Refused(400, "This endpoint supports SELECT and ASK only.")
-        form = ox.QueryResultsFormat.from_extension(RESULTS[media_type])
-        results.serialize(output, form)
-    except SyntaxError as error:
-        raise _syntax_error(query, error) from None
-    except RuntimeError as error:  # such as an unknown function
+        results.serialize(output, forms.from_extension(known[media_type]))
+    except RuntimeError as error:
         raise Refused(400, f"The query cannot be evaluated: {error}.") from None
     except OSError:
         if "service" in query.lower():
             raise Refused(400, NO_SERVICE) from None
         raise
-    return output.getvalue()
-
-
-def _syntax_error(query: str, error: SyntaxError) -> QuerySyntaxError:
-    """Point to where pyoxigraph stopped; its list of what it expected is too long to show."""
-    found = POSITION.search(str(error))
-    if found is None:
-        return QuerySyntaxError(f"This is not valid SPARQL: {error}.", query, 0)
-    before = query.split("\n")[: int(found[1]) - 1]
-    position = sum(len(line) + 1 for line in before) + int(found[2]) - 1
-    return QuerySyntaxError("This is not valid SPARQL.", query, position)
+    return output.getvalue(), media_type
 
 
 class _Bounded(BytesIO):

@@ -13,6 +13,7 @@ from betae.errors import UnsupportedQuery
 from betae.exact.select import select
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.triples import Triples
+from betae.queries.read import read_question
 
 BASE = "http://oracle/"
 ENTITIES = [f"e{number}" for number in range(6)]
@@ -152,7 +153,7 @@ def compare(seed):
     random = Random(seed)
     graph, text = random_graph(random), Writer(random).question()
     try:
-        found = select(graph, f"PREFIX : <> {text}")
+        found = select(graph, read_question(f"PREFIX : <> {text}", graph))
         rows = [tuple(row) for piece in found.ids() for row in piece.tolist()]
     except UnsupportedQuery:
         return None

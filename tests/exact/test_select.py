@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import betae
-from betae.errors import InvalidArgument, UnknownEntity, UnknownRelation, UnsupportedQuery
+from betae.errors import (
+    InvalidArgument,
+    UnknownEntity,
+    UnknownName,
+    UnknownRelation,
+    UnsupportedQuery,
+)
 from betae.exact import joins
 from betae.exact.answers import answers
 from betae.exact.select import hint_of_direction, select
@@ -147,8 +153,8 @@ def test_small_pieces_give_the_same(world, monkeypatch):
     [
         ("?X, ?Y . parent(?X, ?Y) & parent(anna, ?X)", UnknownEntity, "Closest: "),
         ("?X, ?Y . parents(?X, ?Y)", UnknownRelation, "Closest: 'parent'"),
-        ("SELECT * { ?x <parent>+ ?y . ?y <parent>* <anna> }", UnknownEntity, "anna"),
-        ("SELECT * { ?x <parents>+ ?y }", UnknownRelation, "parents"),
+        ("SELECT * { ?x <parent>+ ?y . ?y <parent>* <anna> }", UnknownName, "anna"),
+        ("SELECT * { ?x <parents>+ ?y }", UnknownName, "Closest: 'parent'"),
         ("?X, ?Y . _(?X, ?Y)", InvalidArgument, "placeholder"),
         ("?X, ?Y . parent(?X, ?Y) & ?Y = _", InvalidArgument, "placeholder"),
         ("?X . parent(?X, _)", InvalidArgument, "_ is a placeholder"),

@@ -17,9 +17,10 @@ import polars as pl
 import pytest
 
 from betae import KnowledgeGraph, Run
-from betae.errors import BetaeError
+from betae.errors import BetaeError, UnsupportedQuery
+from betae.exact.sparql import refuse_service
 from betae.server.app import PAGE_FOLDER, Served, bind
-from betae.server.facts import deny_network, has_service
+from betae.server.facts import deny_network
 from betae.server.limits import Limits
 from tests.server.conftest import serving
 
@@ -78,7 +79,8 @@ HIDDEN = [  # SERVICE where a tokenizer may not see it
 def test_a_query_reaches_no_other_server(pattern, of_graph, listener):
     address, connected = listener
     query = "SELECT * " + pattern.replace("URL", address)
-    assert has_service(query) or "?5" in query
+    with pytest.raises(UnsupportedQuery, match="SERVICE"):
+        refuse_service(query)
     response = of_graph.get("/sparql", params={"query": query})
     assert response.status_code == 400, response.text
     assert "SERVICE" in response.json()["error"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
+import pyoxigraph as ox
 import pytest
 from rdflib.plugins.stores.sparqlstore import SPARQLStore
 from SPARQLWrapper import CSV, JSON, POST, SPARQLWrapper
@@ -18,7 +19,7 @@ from betae.server.facts import Facts, _result
 from betae.server.limits import Limits, Refused
 from tests.server.conftest import serving
 
-QUESTION = "SELECT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
+QUESTION = "SELECT DISTINCT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
 QUERY = "SELECT DISTINCT ?p ?x { ?p betae:parent ?c . ?c betae:lives_in ?x }"
 
 
@@ -91,6 +92,39 @@ def test_the_client_chooses_the_format(accept, kind, of_graph):
     assert response.headers["content-type"].partition(";")[0] == kind
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/n-triples"),
+        ("text/csv, text/turtle;q=0.5", "text/turtle"),
+        ("application/rdf+xml", "application/rdf+xml"),
+    ],
+)
+def test_construct_and_describe_give_triples(accept, kind, of_graph, graph):
+    query = "CONSTRUCT { ?x <child> ?y } { ?y <parent> ?x }"
+    response = of_graph.get("/sparql", params={"query": query}, headers={"accept": accept})
+    assert response.headers["content-type"].partition(";")[0] == kind
+    form = ox.RdfFormat.from_media_type(kind)
+    found = {
+        tuple(map(name_of, (each.subject.value, each.predicate.value, each.object.value)))
+        for each in ox.parse(input=response.content, format=form)
+    }
+    assert found == {*graph.sparql(query).iter_rows()} != set()
+    described = of_graph.get("/sparql", params={"query": "DESCRIBE <ann>"})
+    assert b"<urn:betae:ann> <urn:betae:parent>" in described.content
+
+
+def test_names_and_labels_are_read_as_in_the_command_line(of_graph, graph):
+    for query in ("SELECT * { <ann> ?r ?x }", "PREFIX : <> SELECT * { <Ann%20Lee> :lives_in ?x }"):
+        response = of_graph.get("/sparql", params={"query": query})
+        found = [
+            {name: name_of(term["value"]) for name, term in row.items()}
+            for row in response.json()["results"]["bindings"]
+        ]
+        rows = [{name: row[name] for name in found[0]} for row in graph.select(query)]
+        assert sorted(map(str, found)) == sorted(map(str, rows)) != []
+
+
 def test_labels_are_there(of_graph):
     query = "SELECT ?l { betae:ann <http://www.w3.org/2000/01/rdf-schema#label> ?l }"
     response = of_graph.get("/sparql", params={"query": query})
@@ -112,10 +146,9 @@ def test_what_cannot_be_answered_is_said(of_graph):
     error = response.json()
     assert (response.status_code, error["line"]) == (400, 2)
     assert error["error"].endswith("^")
-    for query in ("CONSTRUCT { ?a ?b ?c } { ?a ?b ?c }", "DESCRIBE betae:ann"):
-        response = of_graph.get("/sparql", params={"query": query})
-        assert response.status_code == 400
-        assert "SELECT and ASK" in response.json()["error"]
+    response = of_graph.get("/sparql", params={"query": "SELECT ?x { ?x <parents> ?y }"})
+    assert response.status_code == 400
+    assert response.json()["closest"][0] == "parent"
     for parameters in ({}, {"query": QUERY, "default-graph-uri": "urn:x"}):
         assert of_graph.get("/sparql", params=parameters).status_code == 400
     assert of_graph.get("/sparql?query=ASK{}&query=ASK{}").status_code == 400
@@ -160,9 +193,9 @@ def test_processes_that_die_do_no_harm(graph):
         facts._store = Future()
         facts._store.set_exception(OSError("died while the store was written"))
         (Path(facts._folder.name) / "store" / "half").mkdir(parents=True)
-        return limit, await facts.sparql("ASK { ?a betae:parent ?b }", "text/csv")
+        return limit, await facts.sparql("ASK { ?a betae:parent ?b }", ["text/csv"])
 
     try:
-        assert asyncio.run(work()) == (2**31, b"true")
+        assert asyncio.run(work()) == (2**31, (b"true", "text/csv"))
     finally:
         facts.close()
