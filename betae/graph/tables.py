@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from typing import Any
 import polars as pl
 
 from betae.errors import TripleError
-from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, Table
+from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, STRINGS, Table
 from betae.graph.literals import BOOLEAN, NAME, RDF_TYPE, STRING, TIME, XSD
-from betae.graph.source import EMPTY, Reading, ReadReport, Source
+from betae.graph.source import EMPTY, Content, Reading, ReadReport, Source
 
 INTEGER, DOUBLE = XSD + "integer", XSD + "double"
 DATE, DATE_TIME = XSD + "date", XSD + "dateTime"
@@ -127,6 +127,55 @@ def read_nodes(source: Source, report: ReadReport, reading: Reading) -> Iterator
         raise TripleError(
             f"node tables come as .parquet, or as {known}, also with .gz.", source.path
         )
+
+
+def is_neo4j(source: Source) -> bool:
+    """Tell whether the first line of a TSV or CSV file is a header of Neo4j's importer."""
+    with closing(source.lines()) as lines:
+        return bool(re.search(r":(START_ID|ID)\b", next(lines, "")))
+
+
+def read_neo4j(source: Source, content: Content, reading: Reading) -> Iterator[pl.DataFrame]:
+    """Yield the edges of a file for Neo4j's importer; the content gets the literals of its nodes.
+
+    A file of edges has the columns :START_ID, :END_ID and :TYPE; without :TYPE, the relation is the
+    file's name, such as `edges-Compound_Treats_Disease.tsv`.
+    """
+    table = Table(source, reading)
+    columns = parse_header(table.header)
+    roles = [column.role for column in columns]
+    if "ID" in roles and not {"START_ID", "END_ID"} & {*roles}:
+        for literals in read_nodes(source, content.report, reading):
+            content.literals.append(literals)
+            content.report.literals += len(literals.drop_nulls("property"))
+            yield pl.DataFrame(schema=STRINGS)
+        return
+    for role in ("START_ID", "END_ID"):
+        if roles.count(role) != 1:
+            raise TripleError(f"one column must be :{role}.", source.path, 1)
+        table.require(roles.index(role))
+    if "TYPE" in roles:
+        table.require(roles.index("TYPE"))
+    if others := [column.name for column in columns if column.role == "PROPERTY"]:
+        report = f"{source.path}: properties of edges are not kept: {', '.join(others)}."
+        content.report.notes.append(report)
+    start, end = (columns[roles.index(role)] for role in ("START_ID", "END_ID"))
+    relation: pl.Expr | pl.Series = pl.lit(relation_of_file(source.path))
+    for batch in table.batches():
+        if "TYPE" in roles:
+            relation = batch.to_series(roles.index("TYPE"))
+        yield pl.DataFrame(
+            {
+                "head": in_space(batch.to_series(roles.index("START_ID")), start.space),
+                "tail": in_space(batch.to_series(roles.index("END_ID")), end.space),
+            }
+        ).select("head", relation.alias("relation"), "tail")
+
+
+def relation_of_file(path: Path | str) -> str:
+    """Return the relation that a file's name says: that of `edges-Gene_Binds_Gene.tsv.gz`."""
+    name = Path(str(path)).name.split(".")[0]
+    return re.sub(r"^(edges?|rels?|relations?|relationships?)[-_]", "", name, flags=re.IGNORECASE)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,14 @@ from betae.graph.source import (
     local_source,
     suffix_of,
 )
-from betae.graph.tables import nodes_of_frame, read_nodes, scanning_parquet
+from betae.graph.tables import (
+    SPACE,
+    is_neo4j,
+    nodes_of_frame,
+    read_neo4j,
+    read_nodes,
+    scanning_parquet,
+)
 from betae.remote import is_address
 from betae.storage import writing_file
 
@@ -107,6 +115,7 @@ def read_triples(
     entities, entity_ids = _sorted_ids(
         names["entity"], [subjects, *(codes[split][i] for split in SPLITS for i in (0, 2))]
     )
+    _note_nodes(literals, codes, names["entity"], everything, report)
     if labels is not None:
         listed = read_labels(Path(labels), comment)
         unused = {*listed["subject"]} - {*entities, *relations}
@@ -137,6 +146,45 @@ def read_triples(
         content.prefixes,
         frozenset(content.blank_nodes),
     )
+
+
+def _note_nodes(
+    literals: pl.DataFrame,
+    codes: dict[Split, Codes],
+    names: pl.Series,
+    everything: Sequence[tuple[Split, TripleSource]],
+    report: ReadReport,
+) -> None:
+    """Note the entities that several rows of node tables are about, and those that none is."""
+    listed = literals.filter(pl.col("property").is_null())["subject"]
+    if not len(listed):
+        return
+    repeated = listed.filter(listed.is_duplicated()).unique(maintain_order=True)
+    if len(repeated):
+        report.notes.append(
+            f"{len(repeated):,} entities have several rows in node tables, whose values were "
+            f"joined; the first is {repeated[0]!r}{_place(repeated[0], everything)}."
+        )
+    ends = np.concatenate([codes[split][i] for split in SPLITS for i in (0, 2)])
+    met = names[np.unique(ends)]
+    missing = met.filter(~met.is_in(listed.implode()))
+    if len(missing):
+        report.notes.append(
+            f"{len(missing):,} entities of edges are in no node table; one is "
+            f"{missing[0]!r}{_place(missing[0], everything)}."
+        )
+
+
+def _place(name: str, everything: Sequence[tuple[Split, TripleSource]]) -> str:
+    """Say in which file and line an entity is first named, if that is easily found."""
+    cell = name.rpartition(SPACE)[2]
+    for _, given in everything:
+        for file in find_files(given) if isinstance(given, str | Path) else ():
+            if suffix_of(Path(file)) in SEPARATORS and not is_address(file):
+                for number, line in enumerate(Source.of(Path(file)).lines(), 1):
+                    if cell in re.split(r"[\t,;|\"]", line.rstrip("\r\n")):
+                        return f" ({file}, line {number})"
+    return ""
 
 
 def tables_of(nodes: TripleSource | Sequence[TripleSource]) -> list[TripleSource]:
@@ -339,6 +387,8 @@ def read_file(
 ) -> Iterator[pl.DataFrame]:
     """Yield the triples of a file in batches: of the types of `schema`, or strings."""
     if source.suffix in SEPARATORS:
+        if reading.columns is None and is_neo4j(source):
+            return read_neo4j(source, content, reading)
         return read_delimited(source, content.report, schema, reading)
     if source.suffix == ".parquet":
         return read_parquet(source, content.report, reading)

@@ -345,6 +345,69 @@ def test_a_column_of_lists_is_refused(edges):
         betae.read(edges, nodes=pl.DataFrame({"id": ["a"], "x": [[1]]}))
 
 
+# ---- files for Neo4j ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def neo4j(tmp_path):
+    folder = tmp_path / "neo4j"
+    folder.mkdir()
+    for name, text in {
+        "nodes-person.csv": "pid:ID(P),name,born:int,:LABEL\n"
+        "1,Ann,1990,Person;Boss\n2,Bob,,Person\n",
+        "nodes-city.tsv": "cid:ID(C)\tname\n1\tOslo\n",
+        "edges-knows.tsv": ":START_ID(P)\t:END_ID(P)\tsince:int\n1\t2\t2001\n",
+        "rels.csv": ":START_ID(P),:TYPE,:END_ID(C)\n1,lives_in,1\n2,works_in,1\n",
+    }.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_folder_for_neo4j_is_read_as_it_is(neo4j, tmp_path):
+    triples = read_triples(neo4j)
+    graph = KnowledgeGraph.from_triples(triples)
+    assert sorted(graph.to_polars().iter_rows()) == [
+        ("P::1", "knows", "P::2"),
+        ("P::1", "lives_in", "C::1"),
+        ("P::2", "works_in", "C::1"),
+    ]
+    assert graph.entity_id("Oslo") == graph.entity_id("C::1")
+    assert [*graph.classes] == ["Boss", "C", "Person"]
+    assert graph.values("born")["value"].to_list() == [1990]
+    rows = graph.select("SELECT ?x { ?x a <Person> } ORDER BY ?x")
+    assert [row["x_label"] for row in rows] == ["Ann", "Bob"]
+    file = neo4j / "edges-knows.tsv"
+    assert triples.report.notes == [f"{file}: properties of edges are not kept: since."]
+    graph.save(tmp_path / "whole")
+    ingest(neo4j, out=tmp_path / "bounded")
+    for path in (tmp_path / "whole").iterdir():
+        if path.is_file():
+            assert (tmp_path / "bounded" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_repeated_and_missing_nodes_are_told(neo4j):
+    (neo4j / "nodes-again.csv").write_text("pid:ID(P),name\n2,Robert\n")
+    (neo4j / "edges-likes.csv").write_text(":START_ID(P),:END_ID(P)\n1,2\n1,77\n")
+    notes = read_triples(neo4j).report.notes
+    assert any("1 entities have several rows" in each and "'P::2'" in each for each in notes)
+    wanted = f"one is 'P::77' ({neo4j / 'edges-likes.csv'}, line 3)."
+    assert any(each.endswith(wanted) for each in notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (":START_ID\tx\n1\t2\n", "line 1: one column must be :END_ID."),
+        (":START_ID\t:END_ID\n1\t2\n1\t\n", "line 3: the :END_ID is empty."),
+        (":START_ID\t:END_ID\t:TYPE\n1\t2\t\n", "line 2: the :TYPE is empty."),
+    ],
+)
+def test_bad_files_for_neo4j_are_named_with_the_line(write, text, words):
+    with pytest.raises(TripleError) as caught:
+        betae.read(write("edges.tsv", text))
+    assert words in str(caught.value)
+
+
 # ---- real data ----------------------------------------------------------------------------------
 
 
@@ -359,3 +422,23 @@ def test_the_music_graph_comes_back_to_the_byte(shared_data, tmp_path):
     ingest(file, out=tmp_path / "bounded")
     for path in (tmp_path / "music").iterdir():
         assert (tmp_path / "bounded" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_hetionet_as_it_comes_has_the_edges_of_its_table(shared_data):
+    folder = shared_data / "hetionet"
+    graph = betae.read(folder / "neo4j")
+    table = betae.read(folder / "edges.tsv.gz", labels=folder / "labels.tsv.gz")
+    lower = pl.col("relation").str.to_lowercase()  # the files' names write Treats for treats
+    columns = ["head", "relation", "tail"]
+    found, wanted = (each.to_polars().with_columns(lower).sort(columns) for each in (graph, table))
+    assert found.equals(wanted)
+    assert graph.num_entities == 23_036  # 2,207 of them have no edges
+    assert [*graph.classes] == ["Anatomy", "Compound", "Disease", "Gene"]
+    for name in ("Compound::DB00014", "Disease::DOID:9352"):
+        assert graph.entity_label(graph.entity_id(name)) == table.entity_label(
+            table.entity_id(name)
+        )
+    rows = graph.select(
+        "SELECT ?x { ?x a <Compound> ; <Compound_Treats_Disease> <hypertension> } LIMIT 3"
+    )
+    assert len([*rows]) == 3
