@@ -14,6 +14,7 @@ BetaeError
     ├── UnknownEntity     suggests the closest names
     ├── UnknownRelation   suggests the closest names
     ├── UnknownProperty   suggests the closest names
+    ├── UnknownClass      suggests the closest names
     ├── UnknownName       of SPARQL, where it may be any of these
     └── AmbiguousName     a label that several share: lists their names
 
@@ -120,6 +121,12 @@ class UnknownProperty(_UnknownName):
     """No entity has a value of a property of this name."""
 
     kind = "property"
+
+
+class UnknownClass(_UnknownName):
+    """No entity is of a class of this name."""
+
+    kind = "class"
 
 
 class UnknownName(_UnknownName):

@@ -161,6 +161,12 @@ class Literals:
         rows = self.scan().filter(pl.col("datatype") == NAME)
         return rows.select(pl.col("text").unique().sort()).collect()["text"].to_list()
 
+    def members(self, name: str) -> NDArray[np.int32]:
+        """Return the entities of a class of node tables, ascending."""
+        is_member = (pl.col("datatype") == NAME) & (pl.col("text") == name)
+        rows = self.scan().filter(is_member & (pl.col("subject") >= 0))
+        return rows.select(pl.col("subject").unique().sort()).collect()["subject"].to_numpy()
+
     def describe(self) -> dict[str, PropertyDescription]:
         """Describe every property of entities, the most frequent first."""
         of_entities = self.scan().filter(pl.col("subject") >= 0)

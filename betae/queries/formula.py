@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, pairwise, repeat
 
 from betae.errors import UnsupportedQuery
+from betae.graph.edges import Ids
 from betae.queries.ast import MAX_DEPTH, And, Entity, Name, Not, Or, Project, Query, too_deep
 
 MAX_NESTING = 2 * MAX_DEPTH  # a quantifier and its conjunction are two levels but one operator
@@ -55,6 +56,8 @@ class _Formula:
         match self:
             case Atom(_, one, two) | Reach(_, one, two) | Equals(one, two):
                 free = frozenset(term for term in (one, two) if isinstance(term, Variable))
+            case IsA(_, term):
+                free = frozenset([term] if isinstance(term, Variable) else [])
             case Conjunction(parts) | Disjunction(parts):
                 free = frozenset().union(*(part.free for part in parts))
             case Negation(part):
@@ -79,6 +82,15 @@ class Equals(_Formula):
 
     one: Term
     two: Term
+
+
+@dataclass(frozen=True)
+class IsA(_Formula):
+    """`Class(term)`; `members` are the ids of a class of node tables, once it is resolved."""
+
+    name: Name
+    term: Term
+    members: Ids | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,7 @@ class Reach(_Formula):
         return any_of(paths)
 
 
-Formula = Atom | Equals | Conjunction | Disjunction | Negation | Exists | Reach
+Formula = Atom | Equals | IsA | Conjunction | Disjunction | Negation | Exists | Reach
 
 
 def walk(formula: Formula) -> Iterator[tuple[Formula, int]]:
@@ -265,6 +277,8 @@ class Question:
                     return Atom(relation, renamed(head), renamed(tail))
                 case Equals(one, two):
                     return Equals(renamed(one), renamed(two))
+                case IsA(name, term, members):
+                    return IsA(name, renamed(term), members)
                 case Reach() if spend is not None:
                     return scoped(formula.unrolled())
                 case Reach(step, head, tail, least, most):
@@ -361,6 +375,8 @@ class _Walk:
                     is_inverse, source = (False, head) if tail == target else (True, tail)
                     operand = source if isinstance(source, Entity) else self.tree(source, depth + 1)
                     operands.append(Project(operand, relation, is_inverse))
+                case IsA(name):
+                    raise only_exact(f"the class {name}, which is not in edges of the graph")
                 case Negation(part):
                     operands.append(Not(_Walk([part], self.spend).build(target, depth + 1)))
                 case Disjunction(parts):

@@ -10,9 +10,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from betae.errors import InvalidArgument, UnknownEntity, UnknownRelation
+import numpy as np
+
+from betae.errors import (
+    AmbiguousName,
+    InvalidArgument,
+    UnknownClass,
+    UnknownEntity,
+    UnknownRelation,
+)
+from betae.graph.edges import SPLITS, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.names import NO_PREFIXES, Prefixes
+from betae.graph.names import NO_PREFIXES, Prefixes, Vocabulary, local_name
 from betae.queries.ast import PLACEHOLDER, Entity, Name, Project, Query, rebuild
 from betae.queries.formula import (
     MAX_NODES,
@@ -22,11 +31,13 @@ from betae.queries.formula import (
     Equals,
     Exists,
     Formula,
+    IsA,
     Negation,
     Question,
     Reach,
     Term,
     Variable,
+    any_of,
 )
 from betae.queries.sparql import parse_sparql
 from betae.queries.structures import from_tuple, structure_of
@@ -35,6 +46,8 @@ from betae.queries.syntax import parse_logic
 SPARQL_START = re.compile(  # after comments
     r"(\s*#(?!\d)[^\n]*\n)*\s*(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+SUBCLASS = "http://www.w3.org/2000/01/rdf-schema#subClassOf"
 EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SELECT."
 
 
@@ -144,6 +157,8 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
                 return Atom(_relation_id(relation, graph), term(head), term(tail))
             case Equals(one, two):
                 return Equals(term(one), term(two))
+            case IsA(name, each):
+                return _class(name, term(each), graph)
             case Conjunction(parts) | Disjunction(parts):
                 return type(part)(tuple(map(resolved, parts)))
             case Negation(inner):
@@ -156,6 +171,34 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
                 return Reach(lambda *new: resolved(step(*new)), *ends, least, most)
 
     return resolved(formula)
+
+
+def _class(name: Name, term: Term, graph: KnowledgeGraph) -> Formula:
+    """Return the formula of being of a class: by edges `rdf:type`, subclasses too, or by tables."""
+    types, below = (_pairs(graph, relation) for relation in (RDF_TYPE, SUBCLASS))
+    known = {*types[:, 1].tolist(), *below.ravel().tolist()}
+    wanted = graph.entities[name] if isinstance(name, int) else str(name)
+    found = known & {*graph.entities.find(wanted, graph.prefixes)}
+    found = found or {i for i in known if local_name(graph.entities[i]) == wanted}
+    if len(found) > 1:
+        raise AmbiguousName(wanted, [graph.entities[i] for i in sorted(found)], "classes")
+    members = graph.literals.members(wanted)
+    if not found and not len(members):
+        names = Vocabulary.of([*graph.classes, *(graph.entities[i] for i in sorted(known))])
+        raise UnknownClass(wanted, names.closest(wanted, graph.prefixes))
+    while more := {*below[np.isin(below[:, 1], [*found])][:, 0].tolist()} - found:
+        found |= more
+    parts: list[Formula] = [IsA(wanted, term, members)] if len(members) else []
+    if len(types):
+        relation = graph.relation_id(RDF_TYPE)
+        parts += [Atom(relation, term, Entity(each)) for each in sorted(found)]
+    return any_of(parts)
+
+
+def _pairs(graph: KnowledgeGraph, relation: str) -> Ids:
+    """Return the heads and tails of all edges of a relation by name, (n, 2)."""
+    edges = np.concatenate([graph.splits[split] for split in SPLITS])
+    return edges[np.isin(edges[:, 1], graph.relations.names.find(relation))][:, [0, 2]]
 
 
 def _entity_id(name: Name, graph: KnowledgeGraph) -> int:

@@ -4,7 +4,8 @@
 
 Target (or targets, `?X, ?Y`), dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and
 parentheses; `!` binds tightest, then `&` and `-`, then `|`; `exists` reaches as far right as it
-can. `a - b` is `a & !b`. An atom is `relation(head, tail)`, `?X = entity` or `?X != entity`;
+can. `a - b` is `a & !b`. An atom is `relation(head, tail)`, `Class(?X)`, `?X = entity` or
+`?X != entity`;
 `~relation` is the inverse. A name is a bare word, a "quoted string" (or 'quoted'), an `<iri>` or an
 id, `#12`. What is quoted is always a name. `# …` is a comment, to the end of the line.
 """
@@ -28,6 +29,7 @@ from betae.queries.formula import (
     Equals,
     Exists,
     Formula,
+    IsA,
     Negation,
     Question,
     Term,
@@ -48,6 +50,7 @@ GRAMMAR = rf"""
         | _EXISTS VARIABLE (","? VARIABLE)* (":" | ".") formula -> exists
         | "(" formula ")"
         | relation "(" term "," term ")"                        -> atom
+        | relation "(" term ")"                                 -> is_a
         | term "=" term                                         -> equals
         | term _DIFFERS term                                    -> differs
     relation: INVERSE? name
@@ -159,6 +162,11 @@ def _formula(tree: Any, nesting: int) -> Formula:
             return _equals(*map(_term, parts))
         case "differs":
             return Negation(_equals(*map(_term, parts)))
+        case "is_a":
+            *inverted, name = parts[0].children
+            if inverted:
+                raise UnsupportedQuery(f"A class has no inverse: leave out {INVERSE}.")
+            return IsA(_name(name), _term(parts[1]))
         case "atom":
             relation, head, tail = parts
             *inverted, name = relation.children
