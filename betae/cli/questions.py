@@ -236,14 +236,14 @@ def _write(
     found: Selection | bool | pl.DataFrame, form: Form, file: TextIO, prefixes: Mapping[str, str]
 ) -> int:
     """Write answers as they are found; return their number."""
-    import polars as pl
-
     from betae.exact.select import Selection
 
     if isinstance(found, bool):
         if form == "table":
             print("yes" if found else "no")
             return 1
+        import polars as pl
+
         found = pl.DataFrame({"answer": [found]})
     if isinstance(found, Selection):
         rows: Iterable[Row] = found
