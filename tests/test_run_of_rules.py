@@ -9,6 +9,7 @@ import pytest
 import betae
 from betae.answering.edges import EdgeWeights
 from betae.errors import BetaeError, InvalidArgument
+from betae.graph.change import hold_out
 from betae.run import Run, mine, open_or_mine
 from tests.cli.test_cli import run_main
 from tests.server.conftest import serving
@@ -95,6 +96,16 @@ def test_a_graph_without_validation_edges_holds_some_out(tmp_path):
     }
     found = run.answer("?X . located_in(?X, Europe)", status="predicted")
     assert all(each.probability for each in found)
+
+
+def test_what_is_held_out_leaves_all_else_as_it_was(tmp_path):
+    text = "\n".join(f":e{i} :r :e{i + 1} ; :age {i} ." for i in range(100))
+    (tmp_path / "x.ttl").write_text("@prefix : <http://x/> .\n" + text)
+    graph = betae.read(tmp_path / "x.ttl")
+    found = hold_out(graph, 0.1)
+    assert len(found.splits["valid"]) > 0
+    assert found.adjacency("all").tails.tolist() == graph.adjacency("all").tails.tolist()
+    assert found.values("age").equals(graph.values("age"))
 
 
 def test_an_entity_that_was_added_has_predictions_at_once(tmp_path):

@@ -85,6 +85,7 @@ class Solutions:
         self.resolved = text
         try:
             self.resolved = resolve_names(text, graph)
+            refuse_service(self.resolved)
         except UnresolvedName:
             self.evaluate(ox.Store())  # raises if it is not valid either, which matters more
             raise

@@ -91,7 +91,13 @@ def hold_out(graph: KnowledgeGraph, valid: float, seed: int = 0) -> KnowledgeGra
     """
     train, held_out, _ = split_triples(graph.splits["train"], valid, 0.0, seed=seed)
     splits = {**graph.splits, "train": train, "valid": held_out}
-    return KnowledgeGraph(graph.entities, graph.relations, splits, prefixes=graph.prefixes)
+    return KnowledgeGraph(
+        graph.entities,
+        graph.relations,
+        splits,
+        prefixes=graph.prefixes,
+        literals=graph.literals,
+    )
 
 
 # ---- removal ------------------------------------------------------------------------------------
