@@ -318,7 +318,7 @@ class Run:
             self._completed[edges] = self.completed_graph(edges)
         graph = self.graph
         ids = graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
-        return best_evidence(graph, self._completed[edges], *ids)
+        return best_evidence(self._completed[edges], *ids)
 
     @property
     def index(self) -> Index:

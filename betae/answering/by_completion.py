@@ -159,7 +159,7 @@ class Derivations:
         text = " ".join(edge)
         if probability == 1:
             return Step(text, "known", probability, before, edge)
-        evidence = explain_edge(self.graph, self.completed, source, relation, entity)
+        evidence = explain_edge(self.completed, source, relation, entity)
         return Step(text, "missing", probability, before, edge, evidence)
 
     def _truth(self, node: Query, entity: int) -> float:

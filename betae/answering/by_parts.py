@@ -213,7 +213,9 @@ class LargeGraph:
         )
         counts = _PartCounts(adjacency, self.counts, both)
         probabilities = EdgeProbabilities(self.predictors, counts, both, represents)
-        return Part(both, part, CompletedGraph(part, probabilities, PART_CACHE_BYTES), represents)
+        return Part(
+            both, part, CompletedGraph(part, probabilities, PART_CACHE_BYTES, graph), represents
+        )
 
 
 class _PartCounts(Counts):

@@ -51,7 +51,9 @@ class CompletedGraph:
         graph: KnowledgeGraph,
         probabilities: EdgeProbabilities,
         cache_bytes: int = CACHE_BYTES,
+        whole: KnowledgeGraph | None = None,
     ):
+        self.whole = graph if whole is None else whole  # the graph that this is a part of
         self.num_entities = graph.num_entities
         self.probabilities, self.counts = probabilities, probabilities.counts
         self.adjacency = self.counts.adjacency

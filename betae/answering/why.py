@@ -26,25 +26,19 @@ from betae.rules.rows import BEST, KINDS, SCALES, features_of
 SHOWN_REASONS = 5
 
 
-def best_evidence(
-    graph: KnowledgeGraph, completed: CompletedGraph, head: int, relation: int, tail: int
-) -> Evidence:
+def best_evidence(completed: CompletedGraph, head: int, relation: int, tail: int) -> Evidence:
     """Explain an edge, predicted from its head or its tail, whichever makes it more probable."""
-    one = explain_edge(graph, completed, head, relation, tail)
-    other = explain_edge(graph, completed, tail, relation ^ 1, head)
+    one = explain_edge(completed, head, relation, tail)
+    other = explain_edge(completed, tail, relation ^ 1, head)
     return one if one.log_odds >= other.log_odds else other
 
 
-def explain_edge(
-    graph: KnowledgeGraph, completed: CompletedGraph, head: int, relation: int, tail: int
-) -> Evidence:
+def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int) -> Evidence:
     """Explain the edge of a directed relation, predicted from its head."""
     probabilities = completed.probabilities
     if probabilities.alone is not None and max(head, tail) >= probabilities.num_learned:
         probabilities = probabilities.alone
-    said = _Said(graph, probabilities, head, relation, tail)
-    ends = graph.entity_label(head), graph.entity_label(tail)
-    first, last = ends if relation % 2 == 0 else ends[::-1]
+    said = _Said(completed.whole, probabilities, head, relation, tail)
     is_known = tail in completed.adjacency.neighbours(head, relation)
     total, by_model = _log_odds(probabilities, head, relation, tail)
     reasons = said.reasons()
@@ -52,7 +46,7 @@ def explain_edge(
     rest = math.fsum([*by_model.values(), *(reason.log_odds for reason in reasons)])
     probability = min(MAX_PREDICTED, 1 / (1 + math.exp(-max(-700.0, total))))
     return Evidence(
-        (first, said.relation_name(relation), last),
+        said.edge(relation, *said.ends),
         is_known,
         1.0 if is_known else probability,
         total - rest,
@@ -91,7 +85,7 @@ class _Said:
         tail: int,
     ):
         self.graph, self.probabilities, self.relation = graph, probabilities, relation
-        self.ends = int(probabilities.ids[head]), int(probabilities.ids[tail])
+        self.ends = int(probabilities.ids[head]), int(probabilities.ids[tail])  # in that graph
 
     def reasons(self) -> list[Reason]:
         """Return all reasons, strongest first."""
@@ -131,7 +125,7 @@ class _Said:
         rule = found.rule
         paths = tuple(
             tuple(
-                self._edge(step, one, other)
+                self.edge(step, one, other)
                 for step, (one, other) in zip(rule.body, pairwise(path), strict=True)
             )
             for path in found.paths
@@ -140,8 +134,8 @@ class _Said:
         return Reason(text, log_odds, rule.support, rule.cases, found.num_paths, paths)
 
     def _vote(self, found: VoteEvidence, log_odds: float) -> Reason:
-        head, tail = map(self._label, self.ends)
-        shared = self._label(found.shared)
+        head, tail = map(self.graph.entity_label, self.ends)
+        shared = self.graph.entity_label(found.shared)
         if found.kind == "like head":
             has = self._atom(found.relation, "x", shared)
             text = f"others with {has} that have {self._atom(self.relation, 'x', tail)}"
@@ -150,24 +144,16 @@ class _Said:
             text = f"entities with {has} that have {self._atom(self.relation, head, 'y')}"
         return Reason(text, log_odds, found.votes, found.asked)
 
-    def relation_name(self, relation: int) -> str:
-        """Return the name of a directed relation's written form."""
+    def _relation_name(self, relation: int) -> str:
         return shorten(self.graph.relations[relation // 2], self.graph.prefixes)
 
     def _atom(self, relation: int, head: str, tail: str) -> str:
         if relation % 2:
             head, tail = tail, head
-        return f"{self.relation_name(relation)}({head}, {tail})"
+        return f"{self._relation_name(relation)}({head}, {tail})"
 
-    def _edge(self, relation: int, head: int, tail: int) -> tuple[str, str, str]:
-        ends = self._label(head), self._label(tail)
+    def edge(self, relation: int, head: int, tail: int) -> tuple[str, str, str]:
+        """Return an edge of a directed relation as it is written, by labels."""
+        ends = self.graph.entity_label(head), self.graph.entity_label(tail)
         first, last = ends if relation % 2 == 0 else ends[::-1]
-        return first, self.relation_name(relation), last
-
-    def _label(self, entity: int) -> str:
-        """Return the label of an entity of the whole graph, by its id there."""
-        ids = self.probabilities.ids
-        local = int(np.searchsorted(ids, entity))
-        if local < len(ids) and ids[local] == entity:
-            return self.graph.entity_label(local)
-        return f"entity {entity}"
+        return first, self._relation_name(relation), last
