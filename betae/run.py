@@ -44,7 +44,7 @@ from betae.models.store import load_model
 from betae.queries.ast import Query
 from betae.querysets.query_set import QuerySet
 from betae.remote import address_of, local_folder, write_back
-from betae.rules.mining import mine as mine_rules
+from betae.rules.mining import mine_rules
 from betae.rules.rule_set import RuleSet
 from betae.search import (
     INDEX_KINDS,
@@ -318,7 +318,13 @@ class Run:
             self._completed[edges] = self.completed_graph(edges)
         graph = self.graph
         ids = graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
-        return best_evidence(self._completed[edges], *ids)
+        found = best_evidence(self._completed[edges], *ids)
+        if found is None:
+            raise InvalidArgument(
+                f"{self.folder} cannot predict this edge: an entity or the relation was added to "
+                "the graph later. Mine its rules again, or train a new run."
+            )
+        return found
 
     @property
     def index(self) -> Index:
@@ -363,9 +369,9 @@ def mine(
     """Mine rules from a graph: a run that predicts edges and says why, without training.
 
     Args:
-        folder: of the run; `train` may add models to it later.
+        folder: of the run, new or empty.
         seed: of the edges and heads that are sampled.
-        overwrite: replace the rules of an earlier run.
+        overwrite: replace the rules of an earlier run that has no model.
         progress: called with (done, total).
 
     A graph without validation edges has some of its edges held out for the run, to fit
@@ -373,7 +379,9 @@ def mine(
     """
     parts = RunFolder(folder)
     if not overwrite and parts.path.is_dir() and any(parts.path.iterdir()):
-        raise InvalidArgument(f"{folder} is not empty: choose another folder, or use --overwrite.")
+        raise InvalidArgument(f"{folder} is not empty: choose another folder, or overwrite it.")
+    if parts.has_model:
+        raise InvalidArgument(f"{folder} holds a trained model: choose another folder.")
     check_parent(parts.rules)
     if not len(graph.splits["valid"]):
         from betae.graph.change import hold_out  # imports polars, which questions do not need

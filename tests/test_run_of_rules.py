@@ -124,6 +124,23 @@ def test_a_folder_with_something_in_it_is_kept(mined):
         mine(betae.world(), mined.folder)
 
 
+def test_a_trained_run_is_not_overwritten(tmp_path, monkeypatch):
+    monkeypatch.setattr("betae.training.folder.RunFolder.has_model", True)
+    with pytest.raises(InvalidArgument, match="trained model"):
+        mine(betae.world(), tmp_path / "run", overwrite=True)
+
+
+def test_a_relation_that_was_added_has_no_evidence_yet(tmp_path):
+    betae.world().save(tmp_path / "graph")
+    graph = betae.KnowledgeGraph.open(tmp_path / "graph")
+    run = mine(graph, tmp_path / "run")
+    graph.extended([("France", "twinned_with", "Italy")]).save(tmp_path / "graph", overwrite=True)
+    grown = Run.open(run.folder)
+    with pytest.raises(InvalidArgument, match="added to the graph later"):
+        grown.why("France", "twinned_with", "Spain")
+    assert len(grown.answer("?X . twinned_with(France, ?X)", explain=True)) == 1
+
+
 def test_a_graph_too_small(tmp_path):
     graph = graph_of([[0, 0, 1]], np.empty((0, 3)), 2, 1)
     with pytest.raises(InvalidArgument, match="too small"):

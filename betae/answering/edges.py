@@ -36,8 +36,7 @@ from betae.answering.results import MAX_PREDICTED
 from betae.graph.edges import Adjacency, Edges, Ragged
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.rules import rows
-from betae.rules.rows import RuleRows, SparseRows, features_of
+from betae.rules.rows import FEATURES, RuleRows, SparseRows, features_of
 from betae.rules.rule_set import RuleSet
 from betae.search import Index
 
@@ -48,7 +47,7 @@ TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # features of a tail, in s
 OF_HEAD = (*FULLNESS, "ln mean", "1")  # features of a (head, relation): see `head_features`
 ROW = ("score", "ln sum exp(score)", *OF_HEAD)  # features of p
 
-RULES = rows.FEATURES  # features of a tail by rules, in s
+RULES = FEATURES  # features of a tail by rules, in s
 
 UNLIMITED = 2**31 - 1
 COUNT_BATCH = 2**22  # (head, relation) pairs that are counted together

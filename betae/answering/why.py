@@ -26,18 +26,25 @@ from betae.rules.rows import BEST, KINDS, SCALES, features_of
 SHOWN_REASONS = 5
 
 
-def best_evidence(completed: CompletedGraph, head: int, relation: int, tail: int) -> Evidence:
+def best_evidence(
+    completed: CompletedGraph, head: int, relation: int, tail: int
+) -> Evidence | None:
     """Explain an edge, predicted from its head or its tail, whichever makes it more probable."""
     one = explain_edge(completed, head, relation, tail)
     other = explain_edge(completed, tail, relation ^ 1, head)
-    return one if one.log_odds >= other.log_odds else other
+    return max((one, other), key=lambda each: each.log_odds) if one and other else None
 
 
-def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int) -> Evidence:
-    """Explain the edge of a directed relation, predicted from its head."""
+def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int) -> Evidence | None:
+    """Explain the edge of a directed relation, predicted from its head.
+
+    None if no predictor knows the relation or one of the entities: they were added later.
+    """
     probabilities = completed.probabilities
     if probabilities.alone is not None and max(head, tail) >= probabilities.num_learned:
         probabilities = probabilities.alone
+    if max(head, tail) >= probabilities.num_learned or relation >= probabilities.num_relations:
+        return None
     said = _Said(completed.whole, probabilities, head, relation, tail)
     is_known = tail in completed.adjacency.neighbours(head, relation)
     total, by_model = _log_odds(probabilities, head, relation, tail)

@@ -32,9 +32,9 @@ from betae.rules.walks import Steps, start_at, take_step
 MINED_EDGES = 400  # of each relation, between whose ends bodies are searched
 FIRST_STEPS, SECOND_STEPS = 40, 12  # random steps from x for bodies of three
 MAX_NEIGHBOURS = 4096  # of an end that are considered
-BODIES = 600  # of each relation that are counted, the most frequent
+MAX_BODIES = 600  # of each relation that are counted, the most frequent
 COUNTED_HEADS = 200  # of each first step, from which bodies are counted
-RULES = 150  # of each directed relation that are kept, the most confident
+MAX_RULES = 150  # of each directed relation that are kept, the most confident
 MIN_CONFIDENCE = 0.005
 MIN_SUPPORT = 2
 
@@ -66,7 +66,7 @@ def _sort_by_tail(offsets, tails, relations):  # type: ignore[no-untyped-def]
             relations[first:last] = relations[first:last][order]
 
 
-def mine(
+def mine_rules(
     adjacency: Adjacency,
     num_relations: int,
     seed: int = 0,
@@ -132,7 +132,7 @@ def _frequent_bodies(
     # A body counts once for each edge.
     keys = np.unique(keys, axis=0)[:, 1]
     bodies, counts = np.unique(keys, return_counts=True)
-    best = np.argsort(-counts, kind="stable")[:BODIES]
+    best = np.argsort(-counts, kind="stable")[:MAX_BODIES]
     best = best[counts[best] >= MIN_SUPPORT]
     unpacked = _unpack(bodies[best], len(arrays.relation_offsets))
     return np.full(len(unpacked), relation, dtype=np.int32), unpacked
@@ -333,5 +333,5 @@ def _keep_confident(
     order = np.lexsort([-confidence[is_kept], relations])
     starts = np.searchsorted(relations[order], np.arange(num_relations))
     rank = np.arange(len(order)) - starts[relations[order]]
-    kept = np.sort(order[rank < RULES])
+    kept = np.sort(order[rank < MAX_RULES])
     return RuleSet.of(relations[kept], bodies[kept], support[kept], cases[kept], num_relations)

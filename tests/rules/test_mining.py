@@ -6,7 +6,7 @@ import pytest
 from betae.errors import StoreError
 from betae.graph.edges import Adjacency
 from betae.rules import mining
-from betae.rules.mining import mine
+from betae.rules.mining import mine_rules
 from betae.rules.rows import RuleRows
 from betae.rules.rule_set import NO_STEP, SMOOTHING, RuleSet
 from betae.storage import read_manifest, write_manifest
@@ -15,7 +15,7 @@ from tests.training.helpers import graph_of, small_graph
 
 
 def mined(graph, seed=0):
-    return mine(graph.adjacency("train"), graph.num_relations, seed)
+    return mine_rules(graph.adjacency("train"), graph.num_relations, seed)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -155,7 +155,7 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_graphs(kind):
     triples = np.array(ODD[kind], dtype=np.int32)
-    rules = mine(Adjacency.from_triples(triples, 6, 1), 2)
+    rules = mine_rules(Adjacency.from_triples(triples, 6, 1), 2)
     assert bool(len(rules)) == (kind == "one relation")
 
 

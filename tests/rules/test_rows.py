@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from betae.rules.evidence import rules_for, votes_for
-from betae.rules.mining import mine
+from betae.rules.mining import mine_rules
 from betae.rules.rows import KINDS, RuleRows, features_of
 from tests.rules.slow import SlowGraph
 from tests.training.helpers import small_graph
@@ -14,7 +14,7 @@ from tests.training.helpers import small_graph
 def rows(request):
     graph = small_graph(request.param, num_entities=15, num_edges=70)
     adjacency = graph.adjacency("train")
-    return RuleRows(mine(adjacency, graph.num_relations), adjacency), SlowGraph(adjacency)
+    return RuleRows(mine_rules(adjacency, graph.num_relations), adjacency), SlowGraph(adjacency)
 
 
 def all_pairs(slow, num_relations=6):
