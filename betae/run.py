@@ -426,6 +426,7 @@ def train(
     resume: bool = False,
     from_run: Run | Path | str | None = None,
     report: Callable[[dict[str, Any]], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Run:
     """Train a model on a graph; checkpoints, metrics and the best model go to `folder`.
 
@@ -439,6 +440,7 @@ def train(
         from_run: a run on this graph before edges were added: start from its weights; new entities
             and relations start from those of their neighbours.
         report: called with every line of the metrics.
+        progress: called with (done, total) while rules are mined.
 
     A link predictor, if the config has one, is trained after the model, into `folder/predictor`,
     and rules are mined last. Both are skipped without validation edges; calibration needs them.
@@ -481,7 +483,7 @@ def train(
         outcome = replace(outcome, why=why, predictor=of_predictor)
     is_complete = outcome.why != INTERRUPTED and len(graph.splits["valid"])
     if is_complete and parallel.process_index() == 0 and not parts.has_rules:
-        rules = mine_rules(graph.adjacency("train"), graph.num_relations)
+        rules = mine_rules(graph.adjacency("train"), graph.num_relations, progress=progress)
         rules.save(parts.rules, graph.fingerprint)
     return Run(folder, outcome=outcome)
 

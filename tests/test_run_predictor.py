@@ -261,3 +261,11 @@ def test_an_index_of_an_older_predictor_is_refused(trained, tmp_path):
     shutil.rmtree(folder / "predictor" / "index")
     with pytest.raises(StoreError, match=r"predictor/index is not an index. Build one"):
         run.answerer(use_index=True)
+
+
+def test_rules_are_mined_last_with_progress(graph, tmp_path):
+    seen = []
+    run = train(graph, tmp_path / "run", CONFIG, progress=lambda *each: seen.append(each))
+    assert len(run.rules) > 0
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1]

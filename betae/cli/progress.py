@@ -106,6 +106,10 @@ class Reporter:
         if time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
             self._print(text)
 
+    def show_mining(self, done: int, total: int) -> None:
+        """Show how far the rules are mined, after training."""
+        self.bars.update(self.task, completed=done / total, description="mining rules")
+
     def _print(self, text: str) -> None:
         """Print a line if there is no terminal for a live one."""
         if self.bars.disable and is_writer():

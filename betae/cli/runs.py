@@ -190,6 +190,7 @@ def train_command(
             resume=resume,
             from_run=earlier,
             report=report,
+            progress=report.show_mining,
         )
     if (result := trained.outcome) is None or not is_writer():
         return
@@ -520,7 +521,8 @@ def demo(
         graph.save(folder / "graph")
     graph, target = open_graph(folder / "graph"), folder / "run"
     with showing_progress(err, target) as report:
-        run = train(graph, target, resume=target.exists(), report=report)
+        resume = target.exists()
+        run = train(graph, target, resume=resume, report=report, progress=report.show_mining)
     found = run.answer(query, DEMO_PREDICTIONS, edges="train", status="predicted", explain=True)
     true = {graph.entities[each] for each in graph.answers(query)}
     is_true = [each.entity in true for each in found]

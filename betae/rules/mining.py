@@ -16,6 +16,7 @@ is never part of its own body: see `walks`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -79,12 +80,13 @@ def mine_rules(
     arrays, neighbours = AdjacencyArrays.of(adjacency), Neighbours.of(adjacency)
     num_written = num_relations // 2
     total = num_written + num_relations
-    done = 0
+    done, one_at_a_time = 0, Lock()
 
     def advance() -> None:
         nonlocal done
-        done += 1
-        progress(done, total)
+        with one_at_a_time:
+            done += 1
+            progress(done, total)
 
     def search(relation: int) -> tuple[Ids, Ids]:
         found = _frequent_bodies(arrays, neighbours, 2 * relation, seed)
