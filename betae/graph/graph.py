@@ -235,8 +235,11 @@ class KnowledgeGraph:
         if len(found) > 1:
             raise AmbiguousName(name, [self.entities[i] for i in found], "entities")
         if not found:
-            raise UnknownEntity(name, self.entities.closest(name, self.prefixes))
+            raise UnknownEntity(name, self._closest_entities(name))
         return found[0]
+
+    def _closest_entities(self, name: str) -> list[str]:
+        return self.entities.closest(name, self.prefixes, self.adjacency().degrees())
 
     def relation_id(self, name: str) -> int:
         """Return the id of a directed relation; `~name` is the inverse of `name`."""

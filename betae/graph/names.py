@@ -276,21 +276,24 @@ class Vocabulary(Sequence[str]):
             or self.names.find(expand(text, prefixes))
         )
 
-    def closest(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[str]:
-        """Return the most similar labels and names; IRIs are compared by their last part."""
-        from rapidfuzz import fuzz, process, utils
+    def closest(
+        self,
+        text: str,
+        prefixes: Prefixes = NO_PREFIXES,
+        popularity: NDArray[np.int64] | None = None,
+    ) -> list[str]:
+        """Return the most similar labels and names; IRIs are compared by their last part.
+
+        Of those that are equally similar, the first are those of ids with more `popularity`.
+        """
+        from betae.graph.similar import fold, most_similar
 
         offered = [*self.names, *self.labels.texts]
-        matches = process.extract(
-            local_name(expand(text, prefixes)),
-            [local_name(each) for each in offered],
-            scorer=fuzz.WRatio,
-            processor=utils.default_process,
-            limit=3 * NUM_CLOSEST,
-            score_cutoff=50,
-        )
-        distinct = dict.fromkeys(shorten(offered[index], prefixes) for _, _, index in matches)
-        return list(distinct)[:NUM_CLOSEST]
+        if popularity is not None:
+            popularity = np.concatenate([popularity, popularity[self.labels.owners]])
+        wanted = fold(local_name(expand(text, prefixes)))
+        found = most_similar(wanted, [fold(local_name(each)) for each in offered], popularity)
+        return list(dict.fromkeys(shorten(offered[i], prefixes) for i in found))[:NUM_CLOSEST]
 
     def search(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
         """Return the ids whose name or a label contains a text, ignoring case, ascending."""
