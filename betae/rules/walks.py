@@ -35,6 +35,8 @@ class Steps(NamedTuple):
     seen: NDArray[np.int32]  # (4, num_entities): the stamp of the last step that met an entity
     stamps: NDArray[np.int32]  # (4,): of each step; the first is the last stamp given
     paths: NDArray[np.float32]  # (4, num_entities): number of paths that lead to an entity
+    ways_back: NDArray[np.int64]  # (WIDTH,): pairs of entities after two steps, see below
+    stamps_of_ways: NDArray[np.int32]  # (1,): the stamp of the second step that these are for
 
     @classmethod
     def of(cls, num_entities: int) -> Steps:
@@ -46,6 +48,8 @@ class Steps(NamedTuple):
             np.zeros((4, num_entities), dtype=np.int32),
             np.zeros(4, dtype=np.int32),
             np.zeros((4, num_entities), dtype=np.float32),
+            np.empty(WIDTH, dtype=np.int64),
+            np.zeros(1, dtype=np.int32),
         )
 
 
@@ -66,20 +70,25 @@ def take_step(adjacency, steps, depth, relation):  # type: ignore[no-untyped-def
     sources, found, seen = steps.ids[depth - 1], steps.ids[depth], steps.seen[depth]
     num_sources = min(steps.sizes[depth - 1], WIDTH)
     limit = max(MIN_TAILS, MAX_ENDS // max(1, num_sources))
+    if depth == 3:
+        _find_ways_back(adjacency, steps, num_sources)
     count = 0
     for i in range(num_sources):
         source = sources[i]
         pair = find_pair(adjacency, source, relation)
         if pair < 0:
             continue
+        paths_before = steps.paths[depth - 1, source]
         first, last = adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]
         for j in range(first, last, 1 + (last - first - 1) // limit):
             tail = adjacency.tails[j]
             if tail in (start, source):
                 continue
-            paths = steps.paths[depth - 1, source]
-            if depth == 3 and _was_first(adjacency, steps, tail, source):
-                paths -= 1
+            paths = paths_before
+            if depth == 3 and steps.seen[1, tail] == steps.stamps[1]:
+                back = steps.ways_back[i]
+                if pair == back or _is_tail(adjacency, back, tail):
+                    paths -= 1  # that over the tail itself
             if paths <= 0:
                 continue
             if seen[tail] == stamp:
@@ -93,18 +102,26 @@ def take_step(adjacency, steps, depth, relation):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, cache=True)
-def _was_first(adjacency, steps, entity, source):  # type: ignore[no-untyped-def]
-    """Tell whether a path to `source`, by two steps, leads over an entity."""
-    if steps.seen[1, entity] != steps.stamps[1]:
-        return False
-    pair = find_pair(adjacency, entity, steps.relations[2])
-    if pair < 0:
-        return False
+def _find_ways_back(adjacency, steps, num_sources):  # type: ignore[no-untyped-def]
+    """Find, for each entity after two steps, its edges against the second one.
+
+    Bodies that differ in their third step alone share them.
+    """
+    if steps.stamps_of_ways[0] == steps.stamps[2]:
+        return
+    steps.stamps_of_ways[0] = steps.stamps[2]
+    for i in range(num_sources):
+        steps.ways_back[i] = find_pair(adjacency, steps.ids[2, i], steps.relations[2] ^ 1)
+
+
+@njit(nogil=True, cache=True)
+def _is_tail(adjacency, pair, entity):  # type: ignore[no-untyped-def]
+    """Tell whether an entity is among the tails of a pair."""
     low, high = adjacency.tail_offsets[pair], adjacency.tail_offsets[pair + 1]
     while low < high:
         middle = (low + high) >> 1
-        if adjacency.tails[middle] < source:
+        if adjacency.tails[middle] < entity:
             low = middle + 1
         else:
             high = middle
-    return low < adjacency.tail_offsets[pair + 1] and adjacency.tails[low] == source
+    return low < adjacency.tail_offsets[pair + 1] and adjacency.tails[low] == entity
