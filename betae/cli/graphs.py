@@ -43,7 +43,8 @@ HeldOut = Annotated[str, typer.Option(help="A file, or the fraction of edges to 
         "betae ingest train.csv --valid valid.csv --test test.csv --labels names.tsv --out graph",
         "betae ingest FB15k-237-betae --out graph",
         "betae ingest facts.tsv --nodes people.csv --nodes cities.csv --out graph",
-        "betae ingest trips.csv --columns head=from,relation=mode,tail=to --out graph",
+        "betae ingest trips.csv --columns from,mode,to --out graph",
+        "betae ingest treats.tsv binds.tsv --header --out graph",
         "betae ingest 's3://bucket/triples/*.parquet' --memory 4GB --out graph",
         "zcat facts.nt.gz | betae ingest - --format nt --out graph",
         "betae ingest more-facts.tsv --append --out graph",
@@ -83,8 +84,19 @@ def ingest_command(
     columns: Annotated[
         str | None,
         typer.Option(
-            help="Columns by name: head=from,relation=type,tail=to; or by number, for a file "
-            "without a header: head=1,relation=2,tail=3."
+            help="Columns of head, relation and tail: from,type,to; or of head and tail, in files "
+            "of one relation: from,to. By name, or by number for a file without a header: 1,2,3."
+        ),
+    ] = None,
+    relation: Annotated[
+        str | None,
+        typer.Option(help="Relation of files without a column for it; default: their names."),
+    ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line names the columns; default: by its words.",
         ),
     ] = None,
     delimiter: Annotated[
@@ -131,6 +143,8 @@ def ingest_command(
             "nodes": nodes,
             "seed": seed,
             "columns": None if columns is None else parse_columns(columns),
+            "relation": relation,
+            "header": header,
             "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
             "comment": comment,
             "format": format,
@@ -203,9 +217,7 @@ def _reading_lines(report: ReadReport) -> list[str]:
         lines.append(printable(f"{file} has a header: {', '.join(cells)}"))
     for file, cells in counts.pop("doubtful_rows").items():
         lines.append(printable(f"{file}: the first line, {', '.join(cells)}, was read as a fact."))
-        lines.append(
-            "If it is a header, name the columns: --columns head=...,relation=...,tail=..."
-        )
+        lines.append("If it is a header, name the columns with --columns, or add --header.")
     return lines + [
         f"{count:>12,} {what.replace('_', ' ')}" for what, count in counts.items() if count
     ]

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.source import TripleColumns
-from betae.graph.triples import Notify, Triples, TripleSource, read_triples, tables_of
+from betae.graph.source import Reading, ReadOptions, TripleSource
+from betae.graph.triples import Triples, read_triples, tables_of
 from betae.storage import MANIFEST
 
 
-def read(
-    *sources: TripleSource,
-    valid: TripleSource | float = 0.0,
-    test: TripleSource | float = 0.0,
-    labels: Path | str | None = None,
-    nodes: TripleSource | Sequence[TripleSource] = (),
-    seed: int = 0,
-    columns: TripleColumns | None = None,
-    delimiter: str | None = None,
-    comment: str | None = None,
-    format: str | None = None,
-    notify: Notify = lambda _: None,
-) -> KnowledgeGraph:
+def read(*sources: TripleSource, **options: Unpack[ReadOptions]) -> KnowledgeGraph:
     """Read a graph, or open a stored one.
 
     Args:
@@ -41,60 +28,47 @@ def read(
         nodes: node tables (TSV, CSV, Parquet, or frames): a row for each entity, with its name in
             the column `id` or the first, and a column for each property.
         seed: of the random split.
-        columns: where head, relation and tail are: `{"head": "from", ...}` by name if the first
-            line is a header, by number from 1 if it is not.
+        columns: where head, relation and tail are, or head and tail in files of one relation:
+            `("from", "to")` or `{"head": "from", "tail": "to"}`, by name if the first line is a
+            header, by number from 1 if it is not.
+        relation: the relation of files without a column for it; by default, their names.
+        header: whether the first line of each file names its columns; by default, as `columns` say
+            or if it has words such as head and tail.
         delimiter: character between columns.
         comment: skip lines that begin with this.
         format: file ending that overrides the files' own: "csv", "nt", ...
         notify: called with a line of text at each step.
     """
     if len(sources) == 1 and is_stored_graph(sources[0]):
-        if labels is not None or not _are_default(valid, test):
+        reading = Reading(**options)
+        if reading.labels is not None or not _has_no_splits(reading):
             raise InvalidArgument(
                 f"{sources[0]} is a stored graph, with labels and splits of its own. Read the "
                 "files that it was made from to change them."
             )
         return KnowledgeGraph.open(Path(str(sources[0])))
-    triples = read_sources(
-        *sources,
-        valid=valid,
-        test=test,
-        labels=labels,
-        nodes=nodes,
-        seed=seed,
-        columns=columns,
-        delimiter=delimiter,
-        comment=comment,
-        format=format,
-        notify=notify,
-    )
-    return KnowledgeGraph.from_triples(triples)
+    return KnowledgeGraph.from_triples(read_sources(*sources, **options))
 
 
-def read_sources(
-    *sources: TripleSource,
-    valid: TripleSource | float = 0.0,
-    test: TripleSource | float = 0.0,
-    labels: Path | str | None = None,
-    nodes: TripleSource | Sequence[TripleSource] = (),
-    **options: Any,
-) -> Triples:
+def read_sources(*sources: TripleSource, **options: Unpack[ReadOptions]) -> Triples:
     """Read triples from a folder in the layout of the release, or as `read_triples` does."""
     from betae.datasets.release import is_release, read_release
 
     releases = [Path(each) for each in sources if isinstance(each, str | Path) and is_release(each)]
     if not releases:
-        return read_triples(*sources, valid=valid, test=test, labels=labels, nodes=nodes, **options)
+        return read_triples(*sources, **options)
+    reading = Reading(**options)
     if len(sources) > 1:
         raise InvalidArgument("A folder in the BetaE release layout is read alone.")
-    if not _are_default(valid, test):
+    if not _has_no_splits(reading):
         raise InvalidArgument(f"{releases[0]} is in the BetaE release layout: it has its splits.")
-    if tables_of(nodes):
+    if tables_of(reading.nodes):
         raise InvalidArgument("A folder in the BetaE release layout is read without node tables.")
-    return read_release(releases[0], labels)
+    return read_release(releases[0], reading.labels)
 
 
-def _are_default(*held_out: TripleSource | float) -> bool:
+def _has_no_splits(reading: Reading) -> bool:
+    held_out = (reading.valid, reading.test)
     return all(isinstance(each, float | int) and each == 0 for each in held_out)
 
 

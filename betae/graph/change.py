@@ -15,7 +15,8 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import Literals
 from betae.graph.names import Vocabulary, in_order
 from betae.graph.rdf import BLANK
-from betae.graph.triples import Triples, TripleSource, read_triples, split_triples
+from betae.graph.source import TripleSource
+from betae.graph.triples import Triples, read_triples, split_triples
 
 MAX_EXPLAINED = 5  # unknown names with suggestions
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -23,11 +23,12 @@ from betae.graph.source import (
     COLUMNS,
     DEFAULT,
     EMPTY,
+    ENDS,
     GZIP_ERRORS,
+    Column,
     Reading,
     ReadReport,
     Source,
-    TripleColumns,
 )
 
 ROWS_PER_BATCH = 2**20
@@ -50,7 +51,7 @@ def read_delimited(
 ) -> Iterator[pl.DataFrame]:
     """Yield the columns of `schema` in batches, without blank lines.
 
-    Files of triples may have a header and other columns.
+    Files of triples may have a header and other columns, or only head and tail.
     """
     file = _File(source, schema, reading)
     if file.header:
@@ -59,7 +60,36 @@ def read_delimited(
         report.doubtful_rows[str(source.path)] = file.doubtful
     report.blank_lines_skipped += file.num_blank
     report.comments_skipped += file.num_comments()
-    yield from file.batches(schema, report)
+    if file.columns == tuple(schema):
+        yield from file.batches(schema, report)
+        return
+    relation = pl.lit(relation_of(source, reading, report)).alias("relation")
+    ends = {column: schema[column] for column in ENDS}
+    for batch in file.batches(ends, report):
+        relations = relation.cast(schema["relation"])
+        yield batch.select("head", relations, "tail")
+
+
+def relation_of(source: Source, reading: Reading, report: ReadReport) -> str:
+    """Return the relation of a file that has no column for it: as given, or by its name."""
+    if reading.relation is not None:
+        return reading.relation
+    if source.content is not None or not (name := relation_of_file(source.path)):
+        raise TripleError(
+            "it has no column of relations. Name its relation: --relation", source.path
+        )
+    note = f"{source.path}: its edges are of the relation {name!r}, by the file's name."
+    if printable(note) not in report.notes:
+        report.notes.append(printable(note))
+    return name
+
+
+def relation_of_file(path: Path | str) -> str:
+    """Return the relation that a file's name says: that of `edges-Gene_Binds_Gene.tsv.gz`."""
+    name = Path(str(path).partition("?")[0]).name
+    name = name[:-3] if name.lower().endswith(".gz") else name
+    name = name[: -len(Path(name).suffix)] if Path(name).suffix else name
+    return re.sub(r"^(edges?|rels?|relations?|relationships?)[-_]", "", name, flags=re.IGNORECASE)
 
 
 class Table:
@@ -94,7 +124,7 @@ class _File:
 
     def __init__(self, source: Source, schema: Schema | None, reading: Reading):
         self.source, self.columns = source, tuple(schema or ())
-        self.has_triples = self.columns == COLUMNS
+        self.has_triples, self.reading = self.columns == COLUMNS, reading
         self.separator = reading.delimiter or SEPARATORS[source.suffix]
         self.is_quoted = source.suffix == ".csv"
         self.comment = reading.comment
@@ -103,14 +133,14 @@ class _File:
         self.width = len(self.columns)
         self.indices: tuple[int, ...] = tuple(range(self.width))  # of the wanted columns
         self.num_skipped = self.num_blank = 0  # lines before the first row; blank ones of those
-        self._read_first_lines(reading.columns if self.has_triples else None)
+        self._read_first_lines()
         if schema is None:
             self.columns, self.width = self.header, len(self.header)
             self.indices = tuple(range(self.width))
         self.required = [*self.indices] if schema is not None else []  # must not be empty
         types: list[pl.DataType] = [pl.String()] * self.width
         if schema and not self.is_quoted:  # categories would be read up to a quote closed too early
-            for i, column in zip(self.indices, schema, strict=True):
+            for i, column in zip(self.indices, self.columns, strict=True):
                 types[i] = schema[column]
         self.options: dict[str, Any] = {
             "separator": self.separator,
@@ -122,7 +152,7 @@ class _File:
             "glob": False,
         }
 
-    def _read_first_lines(self, wanted: TripleColumns | None) -> None:
+    def _read_first_lines(self) -> None:
         """Find the layout by the first line that is neither blank nor a comment."""
         with closing(self.source.lines()) as lines:
             line = self._skip(lines)
@@ -134,14 +164,14 @@ class _File:
             except csv.Error as error:
                 message = _explained(error)
                 raise TripleError(message, self.source.path, self.num_skipped + 1) from error
-            if wanted is not None:
-                self.width, self.indices = len(cells), indices_of(wanted, cells, self.source.path)
-                if isinstance(wanted["head"], int):
-                    return  # by number: the first line is a row
-            elif self.has_triples and (found := find_columns(cells)):
-                self.width, self.indices = len(cells), found
+            if self.has_triples:
+                layout = layout_of(cells, self.reading, self.source.path)
+                self.columns, self.indices = layout.columns, layout.indices
+                self.width = layout.width
+                if not layout.is_header:
+                    self.doubtful = cells if layout.is_doubtful else None
+                    return
             elif self.columns:
-                self.doubtful = cells if self.has_triples and may_be_header(cells) else None
                 return
             self.header = cells
             self.num_skipped += reader.line_num
@@ -248,7 +278,8 @@ class _File:
             if row[0].startswith("#") and self.comment is None:
                 hint = " Lines that begin with # are skipped with --comment '#'."
             elif len(row) > self.width and self.has_triples:
-                hint = " With --columns head=1,relation=2,tail=3 others are left out."
+                numbers = ",".join(str(i + 1) for i in range(self.width))
+                hint = f" With --columns {numbers} others are left out."
             elif len(row) == 1 and self.has_triples:
                 for delimiter, name in SEPARATOR_NAMES.items():
                     if row[0].count(delimiter) == self.width - 1:
@@ -285,17 +316,61 @@ LETTERS = ({"h": "head", "r": "relation", "t": "tail"}, {"s": "head", "p": "rela
 FILLERS = {"entity", "node", "id", "name", "type", "label", "uri", "iri"}  # from_entity, rel_type
 
 
-def find_columns(cells: Sequence[str]) -> tuple[int, ...] | None:
+class Layout(NamedTuple):
+    """Where the columns of edges are in a table."""
+
+    columns: tuple[str, ...]  # head, relation and tail; or head and tail
+    indices: tuple[int, ...]
+    width: int  # number of columns in each row
+    is_header: bool  # whether the first row names the columns
+    is_doubtful: bool = False  # whether it may, but was taken for a row
+
+
+def layout_of(cells: Sequence[str], reading: Reading, name: Path | str) -> Layout:
+    """Find head, relation and tail by the first row of a file, or the names of a frame's columns.
+
+    The options count first, then the words in the cells, then the number of columns: three are
+    head, relation and tail, and two are the head and tail of one relation.
+    """
+    if roles := reading.roles:
+        columns = tuple(column for column in COLUMNS if column in roles)
+        indices = indices_of([roles[column] for column in columns], cells, name)
+        is_header = isinstance(roles["head"], str) if reading.header is None else reading.header
+        return Layout(columns, indices, len(cells), is_header)
+    has_one_relation = reading.relation is not None or len(cells) == len(ENDS)
+    columns = ENDS if has_one_relation else COLUMNS
+    found = None if reading.header is False else find_columns(cells, columns)
+    if found is not None:
+        return Layout(columns, found, len(cells), True)
+    places = tuple(range(len(columns)))
+    if reading.header:
+        if len(cells) != len(columns):
+            raise TripleError(not_found(cells, columns), name, 1)
+        return Layout(columns, places, len(cells), True)
+    is_doubtful = reading.header is None and (has_one_relation or may_be_header(cells))
+    return Layout(columns, places, len(places), False, is_doubtful)
+
+
+def not_found(cells: Sequence[str], columns: Sequence[str]) -> str:
+    """Say that a header does not tell which columns are the wanted ones."""
+    options = ",".join(column.upper() for column in columns)
+    return (
+        f"its columns are {printable(', '.join(cells))}; {', '.join(columns)} expected. "
+        f"Say which is which: --columns {options}"
+    )
+
+
+def find_columns(cells: Sequence[str], columns: Sequence[str] = COLUMNS) -> tuple[int, ...] | None:
     """Return the indices of head, relation and tail in a header, or None if it is not one.
 
-    Each of the three must be named by exactly one cell. Single letters count only as h, r, t or
+    Each of the `columns` must be named by exactly one cell. Single letters count only as h, r, t or
     s, p, o together, since the names of a graph may be letters too.
     """
     words = [_word(cell) for cell in cells]
-    for role_of in (*LETTERS, ROLE_OF):
+    for role_of in (*(LETTERS if len(columns) == len(COLUMNS) else ()), ROLE_OF):
         roles = [role_of.get(word) for word in words]
-        if all(roles.count(column) == 1 for column in COLUMNS):
-            return tuple(roles.index(column) for column in COLUMNS)
+        if all(roles.count(column) == 1 for column in columns):
+            return tuple(roles.index(column) for column in columns)
     return None
 
 
@@ -313,10 +388,12 @@ def _word(cell: str) -> str:
     return telling[0] if len(telling) == 1 else ""
 
 
-def indices_of(columns: TripleColumns, cells: Sequence[str], name: Path | str) -> tuple[int, ...]:
+def indices_of(
+    columns: Sequence[Column], cells: Sequence[str], name: Path | str
+) -> tuple[int, ...]:
     """Return the indices of the wanted columns among the cells of the first row of a file."""
     indices = []
-    for wanted in (columns[role] for role in COLUMNS):
+    for wanted in columns:
         if isinstance(wanted, int):
             if not 1 <= wanted <= len(cells):
                 raise TripleError(f"There is no column {wanted}: there are {len(cells)}.", name)
@@ -326,11 +403,19 @@ def indices_of(columns: TripleColumns, cells: Sequence[str], name: Path | str) -
         else:
             there = "several columns" if wanted in cells else "no column"
             among = ", ".join(map(repr, cells))
-            raise TripleError(f"There is {there} {wanted!r} among {among}.", name)
+            hint = ""
+            if wanted not in cells:
+                hint = " With --header, they may be given by number: --columns 1,2"
+            raise TripleError(f"There is {there} {wanted!r} among {among}.{hint}", name)
     return tuple(indices)
 
 
-def parse_columns(text: str) -> TripleColumns:
-    """Read `head=from,relation=type,tail=to`, or the same with numbers (from 1)."""
-    pairs = [[word.strip() for word in piece.partition("=")[::2]] for piece in text.split(",")]
-    return {role: int(name) if name.isdecimal() else name for role, name in pairs}
+def parse_columns(text: str) -> dict[str, Column] | list[Column]:
+    """Read `from,to` or `from,type,to`, `head=from,tail=to`, or the same with numbers (from 1)."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    names = [piece.partition("=")[2].strip() if "=" in text else piece for piece in pieces]
+    columns: list[Column] = [int(name) if name.isdecimal() else name for name in names]
+    if "=" not in text:
+        return columns
+    roles = [piece.partition("=")[0].strip() for piece in pieces]
+    return dict(zip(roles, columns, strict=True))

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from betae.exact.select import Selection
     from betae.graph.literals import Literals
-    from betae.graph.triples import Triples, TripleSource
+    from betae.graph.source import TripleSource
+    from betae.graph.triples import Triples
     from betae.queries.ast import Query
     from betae.querysets.query_set import QuerySet
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -36,19 +36,18 @@ from betae.graph.source import (
     EMPTY,
     STANDARD_INPUT,
     Content,
+    Notify,
     Reading,
+    ReadOptions,
     ReadReport,
     Source,
-    TripleColumns,
+    TripleSource,
     explaining_gzip,
     find_files,
     local_source,
 )
 from betae.graph.tables import read_nodes, scanning_parquet
 from betae.graph.triples import (
-    FileOrFraction,
-    Notify,
-    TripleSource,
     find_triples,
     num_held_out,
     read_file,
@@ -84,15 +83,7 @@ def ingest(
     out: Path | str,
     memory: str = "4GB",
     overwrite: bool = False,
-    valid: FileOrFraction = 0.0,
-    test: FileOrFraction = 0.0,
-    nodes: TripleSource | Sequence[TripleSource] = (),
-    seed: int = 0,
-    columns: TripleColumns | None = None,
-    delimiter: str | None = None,
-    comment: str | None = None,
-    format: str | None = None,
-    notify: Notify = lambda _: None,
+    **options: Unpack[ReadOptions],
 ) -> ReadReport:
     """Write a graph to the folder `out` from files of triples, in bounded memory.
 
@@ -100,22 +91,24 @@ def ingest(
     (`s3://bucket/triples/*.parquet`). What does not fit in `memory` goes to temporary
     files beside `out`. The other arguments are those of `betae.read`, and the graph is the same.
     """
-    everything, fractions = sources_and_fractions(sources, valid, test, seed)
-    reading, content = Reading(columns, delimiter, comment, format), Content()
-    report = content.report
+    reading, content = Reading(**options), Content()
+    if reading.labels is not None:
+        raise InvalidArgument("In bounded memory, a file of labels cannot be read: use `nodes`.")
+    everything, fractions = sources_and_fractions(sources, reading)
+    report, notify = content.report, reading.notify
     with writing_folder(Path(out), overwrite) as store:
         work = store / "work"
         work.mkdir()
         with Engine(work, memory) as engine:
-            literals = _stage_nodes(nodes, content, reading, work, notify)
-            staged = _stage_files(everything, content, literals, reading, work, notify)
+            literals = _stage_nodes(content, reading, work)
+            staged = _stage_files(everything, content, literals, reading, work)
             engine.run(f"CREATE VIEW literal AS SELECT * FROM {table_of_parquet(literals.files)}")
             packing = _number_names(engine, staged, store, notify)
             notify("Replacing names by ids, dropping duplicates")
             _find_edges(engine, packing, report)
             if any(fractions):
                 notify("Splitting at random")
-                _hold_out(engine, packing, fractions, seed, work)
+                _hold_out(engine, packing, fractions, reading.seed, work)
             edges = _write_splits(engine, packing, store, notify)
             report.unseen_in_train = _write_adjacencies(engine, packing, edges, store, notify)
             if literals.num_rows:
@@ -435,19 +428,13 @@ class _StagedLiterals:
         self.num_rows += len(literals)
 
 
-def _stage_nodes(
-    nodes: TripleSource | Sequence[TripleSource],
-    content: Content,
-    reading: Reading,
-    folder: Path,
-    notify: Notify,
-) -> _StagedLiterals:
+def _stage_nodes(content: Content, reading: Reading, folder: Path) -> _StagedLiterals:
     """Convert node tables to Parquet files of literals in `folder`."""
     staged = _StagedLiterals(folder)
-    for table in tables_of(nodes):
+    for table in tables_of(reading.nodes):
         if not isinstance(table, str | Path):
             raise InvalidArgument("In bounded memory, node tables are read from files.")
-        notify(f"Reading {table}")
+        reading.notify(f"Reading {table}")
         copies = folder / "nodes"
         copies.mkdir()
         source = _open_local(str(table), replace(reading, format=None), copies)
@@ -463,7 +450,6 @@ def _stage_files(
     literals: _StagedLiterals,
     reading: Reading,
     folder: Path,
-    notify: Notify,
 ) -> Staged:
     """Convert every source, unless it is plain Parquet, to Parquet files in `folder`."""
     files: list[tuple[Split, str]] = []
@@ -479,7 +465,7 @@ def _stage_files(
         files += [(split, file) for file in find_files(each)]
     staged: Staged = defaultdict(list)
     for number, (split, file) in enumerate(files, 1):
-        notify(f"Reading {file} ({number} of {len(files)})")
+        reading.notify(f"Reading {file} ({number} of {len(files)})")
         copies = folder / f"source-{number}"
         copies.mkdir()
         source = _open_local(file, reading, copies)
@@ -529,10 +515,12 @@ def _plain_columns(
     if not num_rows:
         raise TripleError(EMPTY, source.path)
     names = tuple(schema)
-    columns = tuple(names[i] for i in find_triples(names, source.path, report, reading))
+    indices = find_triples(names, source.path, report, reading)
+    columns = tuple(names[i] for i in indices.values())
     # DuckDB ignores case in names of columns.
     is_unique = len({name.lower() for name in names}) == len(names)
-    if not is_unique or any(schema[column] != pl.String for column in columns):
+    has_others = len(columns) != len(COLUMNS) or not is_unique
+    if has_others or any(schema[column] != pl.String for column in columns):
         return None
     report.read += num_rows
     return columns, names

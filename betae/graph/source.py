@@ -10,11 +10,11 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypedDict, Union
 
 from betae.errors import InvalidArgument, TripleError
 from betae.remote import is_address, open_address
@@ -36,32 +36,54 @@ SUFFIXES = (
 HIDDEN = (".", "_")  # first characters of files that hold no data, such as _SUCCESS
 PATTERN = "*?["
 COLUMNS = ("head", "relation", "tail")
-TripleColumns = Mapping[str, str | int]  # head, relation, tail -> name or number (from 1)
+ENDS = ("head", "tail")  # the columns of a file of one relation
+Column = str | int  # a name, or a number from 1
+TripleColumns = Mapping[str, Column] | Sequence[Column]
+# A file or a table: see `betae.read`.
+TripleSource = Union[str, Path, "pl.LazyFrame", Iterable[object]]
+FileOrFraction = TripleSource | float
+Notify = Callable[[str], None]  # called with a line of text at each step
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of `betae.read` and `betae.ingest`; `betae.read` describes them."""
+
+    valid: FileOrFraction
+    test: FileOrFraction
+    labels: Path | str | None
+    nodes: TripleSource | Sequence[TripleSource]
+    seed: int
+    columns: TripleColumns | None
+    relation: str | None
+    header: bool | None
+    delimiter: str | None
+    comment: str | None
+    format: str | None
+    notify: Notify
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for files that do not say themselves how to read them.
+    """What to read, and how: the values of `ReadOptions`."""
 
-    `columns` says where head, relation and tail are: by name if the first line is a header, by
-    number from 1 if it is not. `delimiter` separates columns. Lines that begin with `comment` are
-    skipped. `format` is a file ending ("csv", "nt", ...) that overrides the file's own.
-    """
-
+    valid: FileOrFraction = 0.0
+    test: FileOrFraction = 0.0
+    labels: Path | str | None = None
+    nodes: TripleSource | Sequence[TripleSource] = ()
+    seed: int = 0
     columns: TripleColumns | None = None
+    relation: str | None = None
+    header: bool | None = None
     delimiter: str | None = None
     comment: str | None = None
     format: str | None = None
+    notify: Notify = lambda _: None
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            wanted = self.columns.values()
-            kinds = {isinstance(column, int) for column in wanted}
-            if self.columns.keys() != set(COLUMNS) or len(kinds) != 1 or len(set(wanted)) != 3:
-                raise InvalidArgument(
-                    "Columns are given as head=..., relation=..., tail=...: three different ones, "
-                    f"all by name or all by number, not {dict(self.columns)}."
-                )
+            self._check_columns(self.roles)
+        if self.relation == "":
+            raise InvalidArgument("The name of the relation is empty.")
         if self.delimiter is not None and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
         ):
@@ -71,6 +93,35 @@ class Reading:
             )
         if self.comment == "":
             raise InvalidArgument("The comment prefix must not be empty.")
+        if self.seed < 0:
+            raise InvalidArgument(f"The seed must be at least 0, not {self.seed}.")
+
+    def _check_columns(self, roles: Mapping[str, Column]) -> None:
+        wanted = [*roles.values()]
+        kinds = {type(column) for column in wanted}
+        is_named = "" not in wanted and len({*wanted}) == len(wanted) and len(kinds) == 1
+        is_complete = {*roles} in ({*COLUMNS}, {*ENDS}) and len(roles) == len(self.columns or ())
+        if not is_named or not is_complete:
+            raise InvalidArgument(
+                "Columns are given as HEAD,RELATION,TAIL or HEAD,TAIL, or as head=..., "
+                "relation=..., tail=...: different ones, all by name or all by number, not "
+                f"{self.columns}."
+            )
+        if "relation" in roles and self.relation is not None:
+            raise InvalidArgument(
+                f"The relation is {self.relation!r}, but {roles['relation']!r} is given as its "
+                "column: leave one out."
+            )
+        if self.header is False and kinds == {str}:
+            raise InvalidArgument("Without a header, columns are given by number: 1,2.")
+
+    @property
+    def roles(self) -> dict[str, Column]:
+        """The columns by what they hold: head, tail and perhaps relation."""
+        if self.columns is None or isinstance(self.columns, Mapping):
+            return dict(self.columns or {})
+        order = ENDS if len(self.columns) == len(ENDS) else COLUMNS
+        return dict(zip(order, self.columns, strict=False))
 
 
 DEFAULT = Reading()

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from betae.errors import TripleError
-from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, STRINGS, Table
+from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, STRINGS, Table, relation_of_file
 from betae.graph.literals import BOOLEAN, NAME, RDF_TYPE, STRING, TIME, XSD
 from betae.graph.source import EMPTY, Content, Reading, ReadReport, Source
 
@@ -170,12 +170,6 @@ def read_neo4j(source: Source, content: Content, reading: Reading) -> Iterator[p
                 "tail": in_space(batch.to_series(roles.index("END_ID")), end.space),
             }
         ).select("head", relation.alias("relation"), "tail")
-
-
-def relation_of_file(path: Path | str) -> str:
-    """Return the relation that a file's name says: that of `edges-Gene_Binds_Gene.tsv.gz`."""
-    name = Path(str(path)).name.split(".")[0]
-    return re.sub(r"^(edges?|rels?|relations?|relationships?)[-_]", "", name, flags=re.IGNORECASE)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -27,24 +27,27 @@ from betae.graph.delimited import (
     SEPARATORS,
     STRINGS,
     Schema,
-    find_columns,
-    indices_of,
+    layout_of,
+    not_found,
     read_delimited,
+    relation_of,
 )
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.literals import ALT_LABEL, LABELS, NAMED, RDFS_LABEL, STRING
-from betae.graph.names import Label, in_order, printable
+from betae.graph.names import Label, in_order
 from betae.graph.rdf import RDF_FORMATS, rdf_format, read_rdf, write_rdf
 from betae.graph.source import (
     COLUMNS,
     DEFAULT,
     EMPTY,
+    ENDS,
     STANDARD_INPUT,
     Content,
     Reading,
+    ReadOptions,
     ReadReport,
     Source,
-    TripleColumns,
+    TripleSource,
     find_files,
     local_source,
     suffix_of,
@@ -60,9 +63,6 @@ from betae.graph.tables import (
 from betae.remote import is_address
 from betae.storage import writing_file
 
-TripleSource = str | Path | pl.LazyFrame | Iterable[object]  # a file or a table, see `read_triples`
-FileOrFraction = TripleSource | float
-Notify = Callable[[str], None]  # called with a line of text at each step
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
 STANDARD_OUTPUT = STANDARD_INPUT
 IN_MEMORY = Path("the triples")  # how messages call tables in memory
@@ -86,29 +86,16 @@ class Triples:
     blank_nodes: frozenset[str] = frozenset()  # local to their file
 
 
-def read_triples(
-    *sources: TripleSource,
-    valid: FileOrFraction = 0.0,
-    test: FileOrFraction = 0.0,
-    labels: Path | str | None = None,
-    nodes: TripleSource | Sequence[TripleSource] = (),
-    seed: int = 0,
-    columns: TripleColumns | None = None,
-    delimiter: str | None = None,
-    comment: str | None = None,
-    format: str | None = None,
-    notify: Notify = lambda _: None,
-) -> Triples:
+def read_triples(*sources: TripleSource, **options: Unpack[ReadOptions]) -> Triples:
     """Read triples from files or tables in memory; the arguments are those of `betae.read`."""
-    everything, fractions = sources_and_fractions(sources, valid, test, seed)
-    content = Content()
-    reading = Reading(columns, delimiter, comment, format)
-    for table in tables_of(nodes):
-        _read_nodes(table, content, reading, notify)
-    codes, subjects, names = _read_sources(everything, content, reading, notify)
+    reading, content = Reading(**options), Content()
+    everything, fractions = sources_and_fractions(sources, reading)
+    for table in tables_of(reading.nodes):
+        _read_nodes(table, content, reading)
+    codes, subjects, names = _read_sources(everything, content, reading)
     literals, report = pl.concat([pl.DataFrame(schema=NAMED), *content.literals]), content.report
 
-    notify("Numbering entities and relations")
+    reading.notify("Numbering entities and relations")
     relations, relation_ids = _sorted_ids(names["relation"], [codes[split][1] for split in SPLITS])
     # What has literals is an entity, with or without edges, unless it is a relation only.
     subjects = subjects[~names["entity"][subjects].is_in(relations).to_numpy()]
@@ -116,8 +103,8 @@ def read_triples(
         names["entity"], [subjects, *(codes[split][i] for split in SPLITS for i in (0, 2))]
     )
     _note_nodes(literals, codes, names["entity"], everything, report)
-    if labels is not None:
-        listed = read_labels(Path(labels), comment)
+    if reading.labels is not None:
+        listed = read_labels(Path(reading.labels), reading.comment)
         unused = {*listed["subject"]} - {*entities, *relations}
         report.labels_unused = len(unused)
         literals = pl.concat([listed, literals])
@@ -127,11 +114,11 @@ def read_triples(
         for split, (head, relation, tail) in codes.items()
     }
 
-    notify("Sorting and dropping duplicates")
+    reading.notify("Sorting and dropping duplicates")
     _drop_duplicates(keys, report)
     splits = {split: np.stack(packing.unpack(keys[split]), axis=1) for split in SPLITS}
     if any(fractions):
-        splits["train"], *held_out = split_triples(splits["train"], *fractions, seed=seed)
+        splits["train"], *held_out = split_triples(splits["train"], *fractions, seed=reading.seed)
         for split, triples in zip(SPLITS[1:], held_out, strict=True):
             splits[split] = triples if len(triples) else splits[split]
 
@@ -195,7 +182,7 @@ def tables_of(nodes: TripleSource | Sequence[TripleSource]) -> list[TripleSource
     return found
 
 
-def _read_nodes(table: TripleSource, content: Content, reading: Reading, notify: Notify) -> None:
+def _read_nodes(table: TripleSource, content: Content, reading: Reading) -> None:
     """Add the literals of a node table to the content."""
     if not isinstance(table, str | Path):
         if _is_from("pandas", table):  # column by column: `pl.from_pandas` needs pyarrow
@@ -208,7 +195,7 @@ def _read_nodes(table: TripleSource, content: Content, reading: Reading, notify:
             )
         content.literals.append(nodes_of_frame(as_frame(table), IN_MEMORY))
         return
-    notify(f"Reading {table}")
+    reading.notify(f"Reading {table}")
     with tempfile.TemporaryDirectory() as folder:
         source = local_source(table, replace(reading, format=None), Path(folder))
         content.literals += read_nodes(source, content.report, reading)
@@ -224,17 +211,16 @@ def labels_of(literals: pl.DataFrame) -> dict[str, list[Label]]:
 
 
 def sources_and_fractions(
-    sources: Sequence[TripleSource], valid: FileOrFraction, test: FileOrFraction, seed: int
+    sources: Sequence[TripleSource], reading: Reading
 ) -> tuple[list[tuple[Split, TripleSource]], list[float]]:
     """Return the sources with their splits, and the fractions to hold out for valid and test."""
+    valid, test = reading.valid, reading.test
     fractions = [given if isinstance(given, float | int) else 0.0 for given in (valid, test)]
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise InvalidArgument(
             "The fractions of valid and test must be at least 0 and below 1 together, "
             f"not {valid} and {test}."
         )
-    if seed < 0:
-        raise InvalidArgument(f"The seed must be at least 0, not {seed}.")
     everything: list[tuple[Split, TripleSource]] = [("train", source) for source in sources]
     if not sources:
         raise InvalidArgument("There is nothing to read: name at least one file of triples.")
@@ -244,10 +230,7 @@ def sources_and_fractions(
 
 
 def _read_sources(
-    everything: Sequence[tuple[Split, TripleSource]],
-    content: Content,
-    reading: Reading,
-    notify: Notify,
+    everything: Sequence[tuple[Split, TripleSource]], content: Content, reading: Reading
 ) -> tuple[dict[Split, Codes], NDArray[np.uint32], dict[str, pl.Series]]:
     """Return the triples as codes of polars categories, the subjects of literals, and the names."""
     categories = {kind: pl.Categories.random(kind) for kind in ("entity", "relation")}
@@ -263,7 +246,7 @@ def _read_sources(
     ]
     for i, (split, source) in enumerate(files):
         shown = source if isinstance(source, str | Path) else IN_MEMORY
-        notify(f"Reading {'standard input' if str(shown) == STANDARD_INPUT else shown}")
+        reading.notify(f"Reading {'standard input' if str(shown) == STANDARD_INPUT else shown}")
         # Blank nodes of different files are different, even with the same name.
         prefix = f"{i}." if len(files) > 1 else ""
         frames[split].append(read_source(source, content, schema, reading, prefix))
@@ -372,7 +355,9 @@ def read_source(
         frame = read(Source(IN_MEMORY, ".nt", source.serialize(format="nt", encoding="utf-8")))
         content.prefixes = {**_prefixes_in_use(source), **content.prefixes}
     else:
-        frame = triples_of_frame(as_frame(source), IN_MEMORY, content.report, reading)
+        table = Source(IN_MEMORY, "", b"")
+        width = len(COLUMNS) if reading.relation is None else len(ENDS)
+        frame = triples_of_frame(as_frame(source, width), table, content.report, reading)
         frame = frame.cast(dict(schema))
     content.report.read += len(frame)
     return frame
@@ -410,7 +395,7 @@ def read_parquet(
     with scanning_parquet(source) as scanned:
         for frame in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
             if len(frame):
-                yield triples_of_frame(frame, source.path, report, reading, num_rows)
+                yield triples_of_frame(frame, source, report, reading, num_rows)
             num_rows += len(frame)
     if not num_rows:
         raise TripleError(EMPTY, source.path)
@@ -441,26 +426,22 @@ def read_labels(path: Path, comment: str | None = None) -> pl.DataFrame:
 
 def find_triples(
     columns: Sequence[str], name: Path | str, report: ReadReport, reading: Reading = DEFAULT
-) -> tuple[int, ...]:
-    """Return the indices of head, relation and tail; the report tells a header that reorders."""
-    if reading.columns is not None:
-        return indices_of(reading.columns, columns, name)
-    if found := find_columns(columns):
-        if found != (0, 1, 2):
-            report.headers[str(name)] = tuple(columns)
-        return found
-    if len(columns) == len(COLUMNS):
-        return (0, 1, 2)
-    raise TripleError(
-        f"its columns are {printable(', '.join(columns))}; {', '.join(COLUMNS)} expected. "
-        "Say which is which: --columns head=...,relation=...,tail=...",
-        name,
-    )
+) -> dict[str, int]:
+    """Return the indices of head, tail and perhaps relation in a frame.
+
+    The report tells a header that reorders.
+    """
+    layout = layout_of(columns, replace(reading, header=None), name)
+    if layout.width != len(columns):
+        raise TripleError(not_found(columns, layout.columns), name)
+    if not reading.columns and layout.is_header and layout.indices != (*range(layout.width),):
+        report.headers[str(name)] = tuple(columns)
+    return dict(zip(layout.columns, layout.indices, strict=True))
 
 
 def triples_of_frame(
     frame: pl.DataFrame,
-    name: Path | str,
+    source: Source,
     report: ReadReport,
     reading: Reading = DEFAULT,
     first_row: int = 0,
@@ -469,17 +450,20 @@ def triples_of_frame(
 
     An error names the row; `first_row` is that of the first one.
     """
-    indices = find_triples(frame.columns, name, report, reading)
+    indices = find_triples(frame.columns, source.path, report, reading)
     frame = frame.select(
-        _names_of(frame.to_series(index), name).alias(column)
-        for column, index in zip(COLUMNS, indices, strict=True)
+        _names_of(frame.to_series(index), source.path).alias(column)
+        for column, index in indices.items()
     )
     if not len(frame):
-        raise TripleError(EMPTY, name)
+        raise TripleError(EMPTY, source.path)
     is_gap = pl.any_horizontal(pl.all().is_null() | (pl.all() == ""))
     gap = frame.select(is_gap.arg_true().first()).item()
     if gap is not None:
-        raise TripleError("a name is empty.", name, first_row + gap + 1, unit="row")
+        raise TripleError("a name is empty.", source.path, first_row + gap + 1, unit="row")
+    if "relation" not in indices:
+        relation = pl.lit(relation_of(source, reading, report)).alias("relation")
+        frame = frame.select("head", relation, "tail")
     return frame
 
 
@@ -497,8 +481,11 @@ def _names_of(column: pl.Series, file: Path | str) -> pl.Series:
     )
 
 
-def as_frame(rows: Any) -> pl.DataFrame:
-    """Convert a polars or pandas frame, a NumPy array (n, 3) or rows of three to a polars frame."""
+def as_frame(rows: Any, width: int = len(COLUMNS)) -> pl.DataFrame:
+    """Convert a polars or pandas frame, a NumPy array (n, 3) or rows of three to a polars frame.
+
+    Rows of one relation have a `width` of two.
+    """
     if isinstance(rows, pl.LazyFrame):
         return rows.collect()
     if isinstance(rows, pl.DataFrame):
@@ -507,8 +494,8 @@ def as_frame(rows: Any) -> pl.DataFrame:
         table = rows.astype(object).where(rows.notna(), None)
         return pl.DataFrame({str(column): _strings(table[column]) for column in table.columns})
     if isinstance(rows, np.ndarray):
-        if rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
-            raise InvalidArgument(f"An array of triples is (n, 3), not {rows.shape}.")
+        if rows.ndim != 2 or rows.shape[1] != width:
+            raise InvalidArgument(f"An array of triples is (n, {width}), not {rows.shape}.")
         rows = rows.tolist()
     if isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable):
         raise InvalidArgument(
@@ -516,17 +503,16 @@ def as_frame(rows: Any) -> pl.DataFrame:
             f"or an rdflib graph, not as a {type(rows).__name__}."
         )
     listed = []
+    wanted = "a head, a relation and a tail" if width == len(COLUMNS) else "a head and a tail"
     for line, row in enumerate(rows, 1):
         names = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
-        if len(names) != len(COLUMNS):
-            raise TripleError(
-                f"{row!r} is not a head, a relation and a tail.", IN_MEMORY, line, unit="row"
-            )
+        if len(names) != width:
+            raise TripleError(f"{row!r} is not {wanted}.", IN_MEMORY, line, unit="row")
         listed.append(names)
-    columns = zip(*listed, strict=True) if listed else [()] * len(COLUMNS)
+    columns = zip(*listed, strict=True) if listed else [()] * width
     return pl.DataFrame(
         {f"column {i}": _strings(column) for i, column in enumerate(columns)},
-        schema_overrides={f"column {i}": pl.String for i in range(len(COLUMNS))},
+        schema_overrides={f"column {i}": pl.String for i in range(width)},
     )
 
 

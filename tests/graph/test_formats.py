@@ -1,8 +1,9 @@
 import polars as pl
 import pytest
 
+import betae
 from betae import KnowledgeGraph
-from betae.errors import InvalidArgument, TripleError
+from betae.errors import BetaeError, InvalidArgument, TripleError
 from betae.graph.delimited import find_columns, parse_columns
 from betae.graph.names import Label
 from betae.graph.source import Content, Reading
@@ -159,6 +160,94 @@ def test_blank_lines_are_counted(write, text):
     assert content.report.blank_lines_skipped == num_blank
 
 
+# ---- files of one relation ----------------------------------------------------------------------
+
+TURNED = {"columns": (3, 1), "header": True}
+BY_NAME = {"columns": ("drug", "disease")}
+TREATED = [("aspirin", "treats", "pain"), ("zinc", "treats", "cold")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("treats.tsv", "aspirin\tpain\nzinc\tcold\n", {}),
+        ("treats.tsv.gz", "aspirin\tpain\n\nzinc\tcold\n", {}),
+        ("edges-treats.csv", 'aspirin,pain\n"zinc",cold\n', {"header": False}),
+        ("treats.csv", "source,target\naspirin,pain\nzinc,cold\n", {}),
+        ("treats.csv", "drug,disease\naspirin,pain\nzinc,cold\n", {"header": True}),
+        ("x.csv", "drug,disease\naspirin,pain\nzinc,cold\n", BY_NAME),
+        (
+            "x.csv",
+            "disease,n,drug\npain,1,aspirin\ncold,2,zinc\n",
+            BY_NAME,
+        ),
+        ("x.tsv", "pain\t1\taspirin\ncold\t2\tzinc\n", {"columns": (3, 1)}),
+        ("x.tsv", "a\tb\tc\npain\t1\taspirin\ncold\t\tzinc\n", TURNED),
+        ("x.csv", "weight,from,to\n1,aspirin,pain\n2,zinc,cold\n", {}),
+    ],
+)
+def test_files_of_one_relation(write, tmp_path, name, text, options):
+    options |= {"relation": "treats"} if name.startswith("x") else {}
+    path, content = write(name, text), Content()
+    assert read(path, content, **options) == TREATED
+    has_note = any("'treats', by the file's name" in each for each in content.report.notes)
+    assert has_note != name.startswith("x")
+    is_told = not options.get("columns") and "header" not in options and "source" not in text
+    assert bool(content.report.doubtful_rows) == (is_told and "weight" not in text)
+    read_triples(path, **options)
+    betae.ingest(path, out=tmp_path / "graph", **options)
+    assert sorted(betae.read(tmp_path / "graph").to_polars().iter_rows()) == TREATED
+
+
+def test_parquet_and_frames_of_one_relation(tmp_path):
+    frame = pl.DataFrame({"disease": ["pain", "cold"], "drug": ["aspirin", "zinc"]})
+    frame.write_parquet(tmp_path / "treats.parquet")
+    columns = {"head": "drug", "tail": "disease"}
+    for source in (tmp_path / "treats.parquet", frame):
+        assert read(source, columns=columns, relation="treats") == TREATED
+    assert read(tmp_path / "treats.parquet") == [(t, r, h) for h, r, t in TREATED]
+    assert read([("aspirin", "pain"), ("zinc", "cold")], relation="treats") == TREATED
+    betae.ingest(tmp_path / "treats.parquet", columns=columns, out=tmp_path / "graph")
+    assert sorted(betae.read(tmp_path / "graph").to_polars().iter_rows()) == TREATED
+    with pytest.raises(TripleError, match="Name its relation: --relation"):
+        read(frame)
+
+
+def test_a_folder_of_files_of_one_relation(tmp_path):
+    (tmp_path / "drugs").mkdir()
+    for name in ("drugs/treats.tsv", "drugs/binds.tsv", "drugs/all.tsv"):
+        middle = "\tis\t" if "all" in name else "\t"
+        (tmp_path / name).write_text(f"a{middle}{name}\n")
+    triples = read_triples(tmp_path / "drugs")
+    assert triples.relations == ["binds", "is", "treats"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        (
+            "a,b,c\n",
+            {"relation": "r"},
+            "line 1: 3 columns, 2 expected .* With --columns 1,2 ",
+        ),
+        ("a,b\nc\n", {}, "line 2: 1 column, 2 expected \\(head, tail separated by commas\\)"),
+        ("a,b\nc,\n", {}, "line 2: the tail is empty"),
+        ("x,y\na,b\n", {"columns": ("x", "z")}, "no column 'z' among 'x', 'y'.* --header"),
+        (
+            "x,y,z,w\na,b,c,d\n",
+            {"header": True},
+            "its columns are x, y, z, w; .*--columns HEAD",
+        ),
+        ("a,b\n", {"columns": ("a", "b"), "header": False}, "given by number"),
+        ("a,b,c\n", {"columns": (1, 2, 3), "relation": "r"}, "leave one out"),
+        ("a,b\n", {"relation": ""}, "relation is empty"),
+    ],
+)
+def test_bad_files_of_one_relation(write, text, options, words):
+    with pytest.raises(BetaeError, match=words):
+        read(write("treats.csv", text), **options)
+
+
 # ---- bad input: file, line, and what is wrong ---------------------------------------------------
 
 GOOD = "a\tr\tb\n" * 2000
@@ -169,7 +258,7 @@ BAD = [
     ("late few.tsv", GOOD + "a\tr\n" + GOOD, 2001, "2 columns"),
     ("after blanks.tsv", "\n\n   \na\tr\tb\n\n  \na\tr\n", 7, "2 columns"),
     ("comment.tsv", "# c\na\tr\tb\n", 1, "skipped with --comment '#'"),
-    ("scores.tsv", "a\tr\tb\t0.5\n", 1, "--columns head=1,relation=2,tail=3"),
+    ("scores.tsv", "a\tr\tb\t0.5\n", 1, "--columns 1,2,3"),
     ("after header.csv", "h,r,t\na,r,b\na,r\n", 3, "separated by commas"),
     ("many.csv", 'a,r,b\n"x\ny",r,b,c\n', 3, "4 columns"),
     ("open quote.csv", 'a,r,b\na,"r,b\n', 2, "never closed"),
@@ -262,8 +351,8 @@ def test_a_gzip_with_a_wrong_checksum_is_refused(write):
 
 def test_parquet_must_have_three_columns_and_no_gaps(tmp_path):
     path = tmp_path / "facts.parquet"
-    pl.DataFrame({"a": ["x"], "b": ["y"]}).write_parquet(path)
-    with pytest.raises(TripleError, match="its columns are a, b; head, relation, tail expected"):
+    pl.DataFrame({"a": ["x"]}).write_parquet(path)
+    with pytest.raises(TripleError, match="its columns are a; head, relation, tail expected"):
         read(path)
     for gap in (None, ""):
         pl.DataFrame({"h": ["x", gap], "r": ["y", "y"], "t": ["z", "z"]}).write_parquet(path)
@@ -467,10 +556,11 @@ def test_errors_name_the_delimiter_and_the_columns(write):
 
 
 @pytest.mark.parametrize(
-    "text", ["head=1", "head=a,relation=b,tail=b", "head=1,relation=b,tail=c", "a,b,c", ""]
+    "text",
+    ["head=1", "head=a,relation=b,tail=b", "head=1,relation=b,tail=c", "a", "a,2", "a,b,c,d", ""],
 )
-def test_columns_must_be_three_of_a_kind(text):
-    with pytest.raises(InvalidArgument, match=r"head=\.\.\., relation=\.\.\., tail="):
+def test_columns_must_be_different_and_of_a_kind(text):
+    with pytest.raises(InvalidArgument, match=r"HEAD,RELATION,TAIL or HEAD,TAIL"):
         Reading(columns=parse_columns(text))
 
 
@@ -484,7 +574,8 @@ def test_errors_show_columns_without_escape_sequences(write, tmp_path):
     with pytest.raises(TripleError) as info:
         read(write("facts.csv", "head,relation,tail,\x1b[31m\na,r,b,c,d\n"))
     assert r"tail, \x1b[31m separated by" in str(info.value)
-    pl.DataFrame({"\x1b[31m": ["x"], "b": ["y"]}).write_parquet(tmp_path / "facts.parquet")
+    frame = pl.DataFrame({"\x1b[31m": ["x"], "b": ["y"], "c": ["z"], "d": ["w"]})
+    frame.write_parquet(tmp_path / "facts.parquet")
     with pytest.raises(TripleError) as info:
         read(tmp_path / "facts.parquet")
     assert r"columns are \x1b[31m, b" in str(info.value)

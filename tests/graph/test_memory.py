@@ -82,7 +82,10 @@ def test_tables_in_memory_are_split_like_files():
         ([("a", float("nan"), "b")], "row 1: a name is empty"),
         ([("a", "r", "\ud800")], "row 1: .*not valid Unicode"),
         ([], "it has no rows"),
-        (pl.DataFrame({"a": ["x"], "b": ["y"]}), "its columns are a, b"),
+        (
+            pl.DataFrame({"a": ["x"], "b": ["y"]}),
+            "no column of relations. Name its relation: --relation",
+        ),
         (pl.DataFrame({"h": ["x", None], "r": ["y", "y"], "t": ["z", "z"]}), "row 2: a name is"),
     ],
     ids=str,

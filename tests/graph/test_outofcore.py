@@ -396,7 +396,7 @@ def test_an_old_graph_stays_unless_it_is_overwritten(tmp_path, facts, write):
     ingest(write("given/small.tsv", "a\tr\tb\n"), out=tmp_path / "graph")
     before = contents(tmp_path / "graph")
     assert "already exists" in refused(tmp_path, facts, StoreError)
-    refused(tmp_path, write("given/bad.tsv", "a\tb\n"), overwrite=True)
+    refused(tmp_path, write("given/bad.tsv", "a\n"), overwrite=True)
     assert contents(tmp_path / "graph") == before
     ingest(facts, out=tmp_path / "graph", overwrite=True)
     assert contents(tmp_path / "graph") != before
