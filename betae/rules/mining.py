@@ -15,8 +15,8 @@ is never part of its own body: see `walks`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -78,9 +78,10 @@ def mine_rules(
     The result depends on the edges and the seed alone, not on the number of threads.
     """
     arrays, neighbours = AdjacencyArrays.of(adjacency), Neighbours.of(adjacency)
+    memory = _Memory(len(arrays.head_offsets) - 1)
     num_written = num_relations // 2
     total = num_written + num_relations
-    done, one_at_a_time = 0, Lock()
+    done, one_at_a_time = 0, threading.Lock()
 
     def advance() -> None:
         nonlocal done
@@ -89,7 +90,7 @@ def mine_rules(
             progress(done, total)
 
     def search(relation: int) -> tuple[Ids, Ids]:
-        found = _frequent_bodies(arrays, neighbours, 2 * relation, seed)
+        found = _frequent_bodies(arrays, neighbours, memory.index, 2 * relation, seed)
         advance()
         return found
 
@@ -111,7 +112,8 @@ def mine_rules(
                 chosen.stop,
                 support,
                 cases,
-                Steps.of(len(arrays.head_offsets) - 1),
+                memory.index,
+                memory.steps,
             )
         advance()
 
@@ -119,24 +121,35 @@ def mine_rules(
     return _keep_confident(candidates, support, cases, num_relations)
 
 
+class _Memory(threading.local):
+    """Working memory of each thread, as large as the graph has entities."""
+
+    def __init__(self, num_entities: int):
+        self.steps = Steps.of(num_entities)
+        self.index = np.full(num_entities, -1, dtype=np.int64)  # all -1 between uses
+
+
 # ---- finding bodies -----------------------------------------------------------------------------
 
 
 def _frequent_bodies(
-    arrays: AdjacencyArrays, neighbours: Neighbours, relation: int, seed: int
+    arrays: AdjacencyArrays,
+    neighbours: Neighbours,
+    index: NDArray[np.int64],
+    relation: int,
+    seed: int,
 ) -> tuple[Ids, Ids]:
     """Return the most frequent bodies between the ends of a relation's edges, and the relation."""
     random = random_stream(seed, "edges of rules", relation)
     edges = _sample_edges(arrays, relation, random)
-    keys = _bodies_between(
-        neighbours, edges, relation, len(arrays.relation_offsets), int(random.integers(2**31))
-    )
+    base = len(arrays.relation_offsets)
+    keys = _bodies_between(neighbours, index, edges, relation, base, int(random.integers(2**31)))
     # A body counts once for each edge.
     keys = np.unique(keys, axis=0)[:, 1]
     bodies, counts = np.unique(keys, return_counts=True)
     best = np.argsort(-counts, kind="stable")[:MAX_BODIES]
     best = best[counts[best] >= MIN_SUPPORT]
-    unpacked = _unpack(bodies[best], len(arrays.relation_offsets))
+    unpacked = _unpack(bodies[best], base)
     return np.full(len(unpacked), relation, dtype=np.int32), unpacked
 
 
@@ -179,11 +192,14 @@ def _with_mirrored(found: list[tuple[Ids, Ids]]) -> tuple[Ids, Ids]:
 
 
 @njit(nogil=True, cache=True)
-def _bodies_between(neighbours, edges, relation, base, seed):  # type: ignore[no-untyped-def]
-    """Return (edge, packed body) for the bodies found between the ends of edges, with repeats."""
+def _bodies_between(  # type: ignore[no-untyped-def]
+    neighbours, index, edges, relation, base, seed
+):
+    """Return (edge, packed body) for the bodies found between the ends of edges, with repeats.
+
+    `index` holds the first edge from y to each neighbour of y, and -1 for all others.
+    """
     np.random.seed(seed)
-    num_entities = len(neighbours.offsets) - 1
-    mark = np.full(num_entities, -1, dtype=np.int64)  # neighbour of y -> index of its first edge
     found = np.empty((1024, 2), dtype=np.int64)
     count = 0
     offsets, tails, relations = neighbours
@@ -194,11 +210,11 @@ def _bodies_between(neighbours, edges, relation, base, seed):  # type: ignore[no
         first, last = offsets[y], offsets[y + 1]
         stride = 1 + (last - first - 1) // MAX_NEIGHBOURS
         for j in range(first, last, stride):
-            if mark[tails[j]] < first:  # of an earlier y, or none
+            if index[tails[j]] < 0:
                 k = j
                 while k > first and tails[k - 1] == tails[j]:
                     k -= 1
-                mark[tails[j]] = k
+                index[tails[j]] = k
         own_first, own_last = offsets[x], offsets[x + 1]
         # One step, and two by common neighbours.
         own_stride = 1 + (own_last - own_first - 1) // MAX_NEIGHBOURS
@@ -210,14 +226,12 @@ def _bodies_between(neighbours, edges, relation, base, seed):  # type: ignore[no
                 continue
             if z == x:
                 continue
-            k = _marked(mark, z, first, last)
-            while k >= 0 and k < last and tails[k] == z:
+            k = index[z]
+            while 0 <= k < last and tails[k] == z:
                 key = ((step + 1) * base + (relations[k] ^ 1) + 1) * base
                 found, count = _append(found, count, edge, key)
                 k += 1
         # Three steps: x, z1, z2, y.
-        if own_last == own_first:
-            continue
         for _ in range(FIRST_STEPS):
             i = own_first + np.random.randint(own_last - own_first)
             z1, step1 = tails[i], relations[i]
@@ -229,18 +243,14 @@ def _bodies_between(neighbours, edges, relation, base, seed):  # type: ignore[no
                 z2, step2 = tails[j], relations[j]
                 if z2 in (x, y, z1):
                     continue
-                k = _marked(mark, z2, first, last)
-                while k >= 0 and k < last and tails[k] == z2:
+                k = index[z2]
+                while 0 <= k < last and tails[k] == z2:
                     key = ((step1 + 1) * base + step2 + 1) * base + (relations[k] ^ 1) + 1
                     found, count = _append(found, count, edge, key)
                     k += 1
+        for j in range(first, last, stride):
+            index[tails[j]] = -1
     return found[:count]
-
-
-@njit(nogil=True, cache=True)
-def _marked(mark, entity, first, last):  # type: ignore[no-untyped-def]
-    """Return the index of the first edge from y to an entity, or -1 if it is no neighbour."""
-    return mark[entity] if first <= mark[entity] < last else -1
 
 
 @njit(nogil=True, cache=True)
@@ -285,11 +295,12 @@ def _sample_heads(arrays: AdjacencyArrays, relation: int, seed: int) -> Ids:
 
 @njit(nogil=True, cache=True)
 def _count(  # type: ignore[no-untyped-def]
-    arrays, neighbours, heads, bodies, offsets, relations, begin, end, support, cases, steps
+    arrays, neighbours, heads, bodies, offsets, relations, begin, end, support, cases, index, steps
 ):
-    """Count the ends of bodies from some heads, and those that are tails of each relation."""
-    num_entities = len(arrays.head_offsets) - 1
-    index = np.full(num_entities, -1, dtype=np.int64)  # tail of x -> its first edge
+    """Count the ends of bodies from some heads, and those that are tails of each relation.
+
+    `index` holds the first edge from x to each neighbour of x, and -1 for all others.
+    """
     for x in heads:
         own_first, own_last = neighbours.offsets[x], neighbours.offsets[x + 1]
         for i in range(own_last - 1, own_first - 1, -1):
