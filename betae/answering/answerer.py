@@ -37,7 +37,9 @@ from betae.answering.results import (
     RankRequest,
     Status,
     are_among,
+    as_shown,
 )
+from betae.answering.support import Ways, count_ways
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.results import Method
@@ -55,6 +57,7 @@ from betae.storage import read_checked_json, write_checked_json
 from betae.training.folder import RunFolder
 
 DEFAULT_K = 10
+PREDICTED = list(STATUSES).index("predicted")
 
 Fitted = TypeVar("Fitted", EdgeWeights, Calibration)
 
@@ -145,7 +148,8 @@ class Answerer:
         if has_negation(query):
             certain = sure_answers(self.graph, [query], self.edges)[0]
         by_all_edges = known if self.edges == "all" else answers(self.graph, query, "all")
-        listed, expected = _Listed.of(ranking, known, certain), None
+        ways = count_ways(self.graph.adjacency(self.edges), query)
+        listed, expected = _Listed.of(ranking, known, certain, ways), None
         if ranking.probabilities is not None:
             expected = float(listed.probabilities.sum()) + ranking.rest
         chosen = listed.choose(ranked.k, request.status, request.threshold)
@@ -166,6 +170,8 @@ class Answerer:
         rank, distance = int(listed.ranks[i]) or None, float(listed.distances[i])
         if rank is None and ranking.rank_of is not None:
             rank = ranking.rank_of(entity)
+        derived = ranking.explain(entity) if explain and ranking.explain else None
+        number = int(listed.num_ways[i]) or (derived and derived.number)
         return Answer(
             self.graph.entities[entity],
             self.graph.entity_label(entity),
@@ -173,7 +179,10 @@ class Answerer:
             None if np.isnan(probability) else probability,
             tuple(STATUSES)[listed.statuses[i]],
             None if np.isnan(distance) else -distance,
-            ranking.explain(entity) if explain and ranking.explain else None,
+            derived.best[0] if derived else None,
+            number,
+            derived.best[1:number] if derived else (),
+            derived.others if derived else 0.0,
         )
 
 
@@ -186,21 +195,32 @@ class _Listed:
     distances: NDArray[np.float64]  # NaN over the completed graph
     ranks: NDArray[np.int64]  # 0 if unknown
     statuses: NDArray[np.int8]  # indices into STATUSES
+    num_ways: NDArray[np.float64]  # in how many the facts make it an answer
 
     @classmethod
-    def of(cls, ranking: Ranking, known: Ids, certain: Ids) -> _Listed:
-        """List a ranking; known answers that are not in it come first."""
+    def of(cls, ranking: Ranking, known: Ids, certain: Ids, ways: Ways) -> _Listed:
+        """List a ranking; known answers that are not in it come first.
+
+        Over the completed graph, facts that are as probable, as it is shown, are ordered by the
+        number of ways to them.
+        """
         missed = known[~are_among(known, ranking.ids)]
         ids = np.concatenate([missed, ranking.ids])
-        statuses = np.full(len(ids), 2, dtype=np.int8)
+        statuses = np.full(len(ids), PREDICTED, dtype=np.int8)
         statuses[are_among(ids, known)] = 1
         statuses[are_among(ids, certain)] = 0
-        order = np.argsort(statuses, kind="stable")
+        num_ways = np.where(statuses < PREDICTED, ways.to(ids), 0)
         probabilities, distances = np.full((2, len(ids)), np.nan)
         if ranking.probabilities is not None:
             probabilities[: len(missed)] = 1.0
             probabilities[len(missed) :] = ranking.probabilities
             probabilities = np.where(statuses == 0, 1.0, np.minimum(probabilities, MAX_UNCERTAIN))
+        keys: list[NDArray[Any]] = [statuses]
+        if ranking.distances is None:
+            is_fact = statuses < PREDICTED
+            shown = np.where(is_fact, as_shown(probabilities), 0)
+            keys = [-num_ways, -shown, statuses]
+        order = np.lexsort(keys)
         ranks = np.zeros(len(ids), dtype=np.int64)
         if ranking.distances is None:
             ranks[order] = np.arange(1, len(ids) + 1)
@@ -209,7 +229,7 @@ class _Listed:
             places = np.arange(1, len(ranking.ids) + 1)
             ranks[len(missed) :] = places * (places <= ranking.num_ranked)
         numbers = probabilities[order], distances[order]
-        return cls(ids[order], *numbers, ranks[order], statuses[order])
+        return cls(ids[order], *numbers, ranks[order], statuses[order], num_ways[order])
 
     def choose(self, k: int, status: Status | None, threshold: float) -> list[int]:
         """Return the indices of the first k entities of a status and above a threshold."""

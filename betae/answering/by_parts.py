@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from betae.answering.by_completion import Derivations
 from betae.answering.completed import CompletedGraph
+from betae.answering.derivations import Derivations
 from betae.answering.edges import (
     Counts,
     EdgePredictors,
@@ -34,7 +34,7 @@ from betae.answering.edges import (
     project,
 )
 from betae.answering.identities import apply_identities
-from betae.answering.results import Ranking, RankRequest, Step, stable_argsort
+from betae.answering.results import Derived, Ranking, RankRequest, stable_argsort
 from betae.answering.truth import NEGLIGIBLE, SOURCES, TruthTree, truth_trees
 from betae.errors import UnsupportedQuery
 from betae.evaluation.results import Method
@@ -117,7 +117,7 @@ def _ranking(part: Part, tree: TruthTree) -> Ranking:
     truth = tree.root[0]
     derivations = Derivations(part.graph, part.completed, tree)
 
-    def explain(entity: int) -> Step:
+    def explain(entity: int) -> Derived:
         return derivations(int(np.searchsorted(part.ids, entity)))
 
     order = stable_argsort(-truth)

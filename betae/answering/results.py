@@ -56,6 +56,14 @@ class Step:
         return [*found, *(text for source in self.sources for text in source.missing())]
 
 
+class Derived(NamedTuple):
+    """How an entity is an answer: see `derivations`."""
+
+    best: tuple[Step, ...]  # the most probable derivations, at least one
+    number: int  # of all
+    others: float  # what all but the best add to the probability
+
+
 @dataclass(frozen=True)
 class Answer:
     """An entity that answers a question."""
@@ -66,7 +74,27 @@ class Answer:
     probability: float | None  # None if the run has no probabilities
     status: Status
     score: float | None = None  # by embedding: the negated distance
-    why: Step | None = None
+    why: Step | None = None  # its most probable derivation
+    num_derivations: int | None = None  # by facts; of a prediction, if it is explained
+    further: tuple[Step, ...] = ()  # the next most probable derivations
+    others: float = 0.0  # what all other derivations add to the probability
+
+    @property
+    def derivations(self) -> tuple[Step, ...]:
+        """The most probable derivations, if they were asked for."""
+        return (self.why, *self.further) if self.why else ()
+
+    def rest(self) -> str:
+        """Say what derivations other than those listed add; empty if there is nothing to say."""
+        num_others = (self.num_derivations or 1) - len(self.derivations)
+        if self.status != "predicted":
+            return f"and {num_others:,} more" if num_others > 0 else ""
+        if self.probability is None or (num_others <= 0 and self.others < 0.001):
+            return ""
+        listed, others = f"{self.probability - self.others:.1%}", f"{self.others:.1%}"
+        together = "together" if self.further else "alone"
+        more = f"{num_others:,} more" if num_others > 0 else "less likely ones"
+        return f"{together} {listed}; {more} add {others}"
 
 
 @dataclass(frozen=True)
@@ -98,11 +126,25 @@ class Answers:
         return self.answers[index]
 
     def __repr__(self) -> str:
+        columns, *rows = self.table()
+        return f"{self.query}\n{self.summary()}\n{text_table(columns, rows)}"
+
+    def table(self) -> list[list[str]]:
+        """Return the columns and rows to show, all as text.
+
+        The numbers of derivations are shown if they differ from 1.
+        """
+        columns = [*ANSWER_COLUMNS]
         rows = [
             [shown_rank(answer), shown_probability(answer), answer.status, answer.label]
             for answer in self.answers
         ]
-        return f"{self.query}\n{self.summary()}\n{text_table(ANSWER_COLUMNS, rows)}"
+        if any((answer.num_derivations or 1) > 1 for answer in self.answers):
+            columns.insert(-1, "derivations")
+            for row, answer in zip(rows, self.answers, strict=True):
+                number = answer.num_derivations
+                row.insert(-1, "-" if number is None else f"{number:,}")
+        return [columns, *rows]
 
     def summary(self) -> str:
         """Describe the number of answers, known and expected."""
@@ -131,6 +173,7 @@ class Answers:
             "probability": pl.Float64,
             "status": pl.String,
             "score": pl.Float64,
+            "num_derivations": pl.Int64,
         }
         rows = [[getattr(answer, column) for column in schema] for answer in self.answers]
         return pl.DataFrame(rows, schema=schema, orient="row")
@@ -138,21 +181,25 @@ class Answers:
     def to_json(self) -> dict[str, Any]:
         """Return the answers as plain values, derivations included."""
         answers = tuple(
-            {**vars(answer), "why": None if answer.why is None else _plain(answer.why)}
+            {
+                **vars(answer),
+                "why": None if answer.why is None else _plain(answer.why),
+                "further": tuple(map(_plain, answer.further)),
+            }
             for answer in self.answers
         )
         return {**vars(self), "answers": answers, "looks_empty": self.looks_empty}
 
     def _repr_html_(self) -> str:
+        columns, *table = self.table()
         rows = "".join(
-            f"<tr><td>{shown_rank(answer)}</td><td>{shown_probability(answer)}</td>"
-            f"<td>{answer.status}</td>"
-            f"<td>{escape(answer.label)}{_html(answer.why) if answer.why else ''}</td></tr>"
-            for answer in self.answers
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in others)}"
+            f"<td>{escape(label)}{_html_derivations(answer)}</td></tr>"
+            for (*others, label), answer in zip(table, self.answers, strict=True)
         )
         return (
             f"<p><code>{escape(self.query)}</code><br>{escape(self.summary())}</p><table><thead>"
-            f"<tr>{''.join(f'<th>{column}</th>' for column in ANSWER_COLUMNS)}</tr></thead>"
+            f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
 
@@ -177,11 +224,35 @@ def shown_probability(answer: Answer) -> str:
     return f"{answer.probability:.1%}"
 
 
+def as_shown(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round probabilities as far as `shown_probability` tells them apart."""
+    return np.where(probabilities > 0.999, 1.0, np.round(probabilities, 3))
+
+
 def shown_chance(step: Step) -> str:
     """Return the probability of a step in whole percent, never 0 % or 100 %."""
     if step.probability > 0.99:
         return ">99%"
     return "<1%" if step.probability < 0.01 else f"{step.probability:.0%}"
+
+
+def titles(answer: Answer) -> list[str]:
+    """Return a title for each derivation of an answer; none for the only one."""
+    if not answer.further and not answer.rest():
+        return [""] * len(answer.derivations)
+    return [
+        f"derivation {place} of {answer.num_derivations:,}"
+        + (f": {step.whole_probability():.1%}" if answer.status == "predicted" else "")
+        for place, step in enumerate(answer.derivations, 1)
+    ]
+
+
+def _html_derivations(answer: Answer) -> str:
+    found = "".join(
+        f"{escape(title) and f'<br>{escape(title)}'}{_html(step)}"
+        for title, step in zip(titles(answer), answer.derivations, strict=True)
+    )
+    return f"{found}{escape(answer.rest())}"
 
 
 def _html(step: Step) -> str:
@@ -250,7 +321,7 @@ class Ranking:
     distances: NDArray[np.float32] | None = None  # by embedding
     num_ranked: int = 0  # by embedding: entities of this prefix are ranked by their index
     entropy: float | None = None
-    explain: Callable[[int], Step] | None = None  # entity -> its best derivation
+    explain: Callable[[int], Derived] | None = None  # entity -> its derivations
     rank_of: Callable[[int], int | None] | None = None  # rank of an entity outside the prefix
     rest: float = 0.0  # sum of the probabilities of all entities that are not listed
 

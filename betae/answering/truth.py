@@ -147,7 +147,7 @@ class _Evaluator:
         values, *others = map(self.visit, operands)
         for operand, other in zip(operands[1:], others, strict=True):
             if not isinstance(node, And):
-                values = (np.maximum if self.is_best else _either)(values, other)
+                values = (np.maximum if self.is_best else either)(values, other)
             elif isinstance(operand, Not):
                 values = values * other
             else:
@@ -229,7 +229,7 @@ def both(one: Any, other: Any) -> Any:
     return product / (INDEPENDENCE + (1 - INDEPENDENCE) * (one + other - product))
 
 
-def _either(one: Floats, other: Floats) -> Floats:
+def either(one: Any, other: Any) -> Any:
     """Return the noisy-or 1 - (1 - one) (1 - other), without cancellation for small values."""
     return one + other * (1 - one)
 

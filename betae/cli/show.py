@@ -17,11 +17,12 @@ from betae.answering.evidence import Evidence
 from betae.answering.results import (
     STATUSES,
     STEP_REASONS,
+    Answer,
     Answers,
     Step,
     shown_chance,
     shown_probability,
-    shown_rank,
+    titles,
 )
 from betae.evaluation.results import Evaluation
 from betae.evaluation.tables import (
@@ -230,9 +231,9 @@ def draw_summary(evaluation: Evaluation) -> Table:
 # ---- answers ------------------------------------------------------------------------------------
 
 
-def _draw_step(title: str, step: Step) -> Tree:
-    """Draw the derivation of an answer; the parts of a conjunction are siblings."""
-    tree = Tree(Text(title, style="bold"))
+def _draw_derivations(answer: Answer) -> Tree:
+    """Draw the derivations of an answer; the parts of a conjunction are siblings."""
+    tree = Tree(Text(answer.label, style="bold"))
 
     def add(branch: Tree, step: Step) -> None:
         if step.status == "and":
@@ -248,7 +249,10 @@ def _draw_step(title: str, step: Step) -> Tree:
         for source in step.sources:
             add(child, source)
 
-    add(tree, step)
+    for title, step in zip(titles(answer), answer.derivations, strict=True):
+        add(tree.add(Text(title, style="dim")) if title else tree, step)
+    if rest := answer.rest():
+        tree.add(Text(rest, style="dim"))
     return tree
 
 
@@ -263,16 +267,14 @@ def shown_derivation(step: Step) -> str:
 
 def draw_answers(answers: Answers) -> RenderableType:
     """Lay out answers, with the derivations of those explained."""
-    table = _table(">rank", ">probability", "", "answer")
-    for answer in answers:
+    columns, *rows = answers.table()
+    headings = {"status": "", "answer": "answer"}
+    table = _table(*(headings.get(column, f">{column}") for column in columns))
+    for (rank, probability, status, *number, label), answer in zip(rows, answers, strict=True):
         colour = "yellow" if answer.status == "predicted" else "green"
-        table.add_row(
-            shown_rank(answer),
-            shown_probability(answer),
-            f"[{colour}]{answer.status}[/{colour}]",
-            Text(answer.label),
-        )
-    trees = [_draw_step(answer.label, answer.why) for answer in answers if answer.why]
+        shown_status = f"[{colour}]{status}[/{colour}]"
+        table.add_row(rank, probability, shown_status, *number, Text(label))
+    trees = [_draw_derivations(answer) for answer in answers if answer.why]
     has_assumed = any(answer.status == "assumed" for answer in answers)
     notes = [Text(f"assumed: {STATUSES['assumed']}", style="dim")] if has_assumed else []
     return Group(Text(answers.summary()), table, *notes, *trees)

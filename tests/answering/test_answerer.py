@@ -12,7 +12,7 @@ from betae import KnowledgeGraph
 from betae.answering import by_completion, by_embedding, truth
 from betae.answering.answerer import QuestionRequest
 from betae.answering.calibration import LAST_RANKS, Calibration
-from betae.answering.results import STATUSES, smallest, stable_argsort
+from betae.answering.results import STATUSES, as_shown, smallest, stable_argsort
 from betae.errors import (
     BetaeError,
     InvalidArgument,
@@ -72,8 +72,13 @@ def test_every_answer_has_its_status_and_place(case, method):
     for answer in found:
         assert 0 < answer.probability <= 1
         assert (answer.probability == 1) == (answer.status == "known")
-    places = [(list(STATUSES).index(answer.status), -answer.probability) for answer in found]
-    assert places == sorted(places)  # facts first, then by falling probability
+    places = []  # facts first, then by falling probability
+    for answer in found:
+        by_ways = method == "completed" and answer.status != "predicted"
+        shown = float(as_shown(np.array(answer.probability)))
+        order = (-shown, -answer.num_derivations) if by_ways else (-answer.probability,)
+        places.append((list(STATUSES).index(answer.status), *order))
+    assert places == sorted(places)
     assert found.expected == pytest.approx(sum(answer.probability for answer in found))
     assert found.looks_empty == (found.expected < 0.5)
 

@@ -151,7 +151,7 @@ def test_the_same_if_few_sources_are_tried(case):
     ((_, work),) = truth_trees(completed, [query], num_sources=1)
     best, derivations = best_derivations(completed, work), Derivations(graph, completed, work)
     for entity in np.flatnonzero(work.root[0]).tolist():
-        step = derivations(entity)
+        step = derivations(entity).best[0]
         assert step.whole_probability() == pytest.approx(best.root[0, entity], abs=1e-5)
         check(graph, edges, query, entity, step)
 

@@ -146,8 +146,10 @@ def test_to_polars(labels):
     import polars as pl
 
     frame = answers_of(*labels).to_polars()
-    assert frame.columns == ["entity", "label", "rank", "probability", "status", "score"]
-    assert frame.dtypes == [pl.String, pl.String, pl.Int64, pl.Float64, pl.String, pl.Float64]
+    columns = ["entity", "label", "rank", "probability", "status", "score", "num_derivations"]
+    assert frame.columns == columns
+    types = [pl.String, pl.String, pl.Int64, pl.Float64, pl.String, pl.Float64, pl.Int64]
+    assert frame.dtypes == types
     assert frame["label"].to_list() == labels
     assert frame["entity"].to_list() == [f"id {label}" for label in labels]
     assert frame["rank"].to_list() == list(range(1, len(labels) + 1))
@@ -208,12 +210,23 @@ def test_it_fits_80_columns():
 def test_a_tree(toy_graph):
     text = "?X . exists ?C : lives_in(cat, ?C) & in(?C, ?X) & !in(Oslo, ?X)"
     answers = exact(toy_graph).answer(text, 1, explain=True)
-    lines = [line.rstrip() for line in drawn(draw_answers(answers)).splitlines()]
+    alone = replace(answers[0], further=(), others=0.0, num_derivations=1)
+    lines = [
+        line.rstrip() for line in drawn(draw_answers(answers_of(answers=(alone,)))).splitlines()
+    ]
     assert lines[-4:] == [
         "Peru",
         "├── Lima in Peru  known",
         "│   └── Sam lives_in Lima  missing 80%",
         "└── Peru is not among in(Oslo, ?X)  not 90%",
+    ]
+    lines = [line.rstrip() for line in drawn(draw_answers(answers)).splitlines()]
+    start = lines.index("Peru")
+    assert lines[start + 1 : start + 5] == [
+        f"├── derivation 1 of {answers[0].num_derivations}: 72.0%",
+        "│   ├── Lima in Peru  known",
+        "│   │   └── Sam lives_in Lima  missing 80%",
+        "│   └── Peru is not among in(Oslo, ?X)  not 90%",
     ]
 
 

@@ -66,13 +66,15 @@ def test_a_table(made):
 def test_csv(made, method):
     text = answer(made, QUESTION, "--format", "csv", "-k", 3, "--method", method)
     header, *rows = csv.reader(io.StringIO(text, newline=""))
-    assert header == ["query", "entity", "label", "rank", "probability", "status", "score"]
+    columns = ["entity", "label", "rank", "probability", "status", "score", "num_derivations"]
+    assert header == ["query", *columns]
     found = Run.open(made).answerer(method=method).answer(QUESTION, 3)
     assert [a.score is None for a in found] == [method == "completed"] * 3
     assert rows == [
         [
             *(found.query, a.entity, a.label, str(a.rank), str(a.probability), a.status),
             "" if a.score is None else str(a.score),
+            "" if a.num_derivations is None else str(a.num_derivations),
         ]
         for a in found
     ]
