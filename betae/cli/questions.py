@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -188,9 +187,6 @@ def _ask(
 
     if not is_sparql(text):
         return select(graph, text, edges, limit)
-    with suppress(ValueError):  # not in the main thread
-        # Python's own handler would wait until pyoxigraph returns.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     found = sparql(graph, text, edges, limit)
     return found if isinstance(found, bool | Selection) else found.head(limit or len(found))
 

@@ -7,6 +7,7 @@ written anew.
 Names may be written as elsewhere: `<Europe>`, or `:Europe` under `PREFIX : <>`, is an entity, a
 relation, a property or a class by its name, or an entity or a relation by its label, with `%20` for
 a space. The graph's prefixes need no declaration. SERVICE is refused: queries stay on this machine.
+Where the system can, they are evaluated in a thread that cannot open sockets.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import atexit
 import json
 import re
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from betae.errors import (
     UnresolvedName,
     UnsupportedQuery,
 )
+from betae.exact.isolated import CAN_DENY, isolated
 from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
@@ -45,13 +46,8 @@ if TYPE_CHECKING:
 STORE = "sparql"  # folder of the stores in that of a graph
 OWN_NAMES = "urn:betae:"  # begins the IRIs of names that are not IRIs
 SHORT = {"betae": OWN_NAMES}
-NO_SERVICE = "SERVICE is not allowed (nor the word in a string): queries stay on this machine."
-# Text in which "service" cannot be the keyword, however a parser reads it: a variable, the local
-# part of a prefixed name, or <...> without what must precede the keyword if `<` is an operator or
-# stands in a string or comment: a bracket, a quote, a line break. A variable that begins with a
-# digit is left, since pyoxigraph reads `:p?5SERVICE` as a path, a number and the keyword.
-NOT_A_KEYWORD = re.compile(r"<[^<>\"'(){}|^`\\\s]*>|[?$][A-Za-z_]\w*|:[\w%-]+", flags=re.ASCII)
-CODE_POINT = re.compile(r"\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+NO_SERVICE = "SERVICE is not allowed: queries stay on this machine."
+KEYWORD = re.compile("(ser)v(ice)", flags=re.IGNORECASE)
 MAX_BRACKETS = 500
 POSITION = re.compile(r"error at (\d+):(\d+)")
 IRI = r"<(?P<{}>[^<>\"{{}}|^`\\\x00-\x20]*)>"
@@ -77,46 +73,56 @@ class Solutions:
     """
 
     def __init__(self, graph: KnowledgeGraph, text: str, edges: Edges):
-        import pyoxigraph as ox
 
-        refuse_service(text)
         _refuse_deep(text)
         self.graph, self.text, self.edges = graph, text, edges
+        self.prefixes = SHORT | dict(graph.prefixes)
         self.resolved = text
         try:
             self.resolved = resolve_names(text, graph)
-            refuse_service(self.resolved)
         except UnresolvedName:
-            self.evaluate(ox.Store())  # raises if it is not valid either, which matters more
+            self._check()  # raises if it is not valid either, which matters more
             raise
-        self.kind = "select"
-        self.variables: tuple[str, ...] = ()
-        found = self.evaluate(ox.Store())
-        if isinstance(found, ox.QueryBoolean):
-            self.kind = "ask"
-        elif isinstance(found, ox.QueryTriples):
-            self.kind = "construct"
-        else:
-            self.variables = tuple(variable.value for variable in found.variables)
+        self.kind, self.variables = self._check()
+
+    def _check(self) -> tuple[str, tuple[str, ...]]:
+        """Return the kind and the variables of the query; raise if it is not valid."""
+        import pyoxigraph as ox
+
+        def check() -> Iterator[tuple[str, tuple[str, ...]]]:
+            found = self.evaluate(ox.Store())
+            if isinstance(found, ox.QueryBoolean):
+                yield "ask", ()
+            elif isinstance(found, ox.QueryTriples):
+                yield "construct", ()
+            else:
+                yield "select", tuple(variable.value for variable in found.variables)
+
+        if not CAN_DENY and KEYWORD.search(self.text):
+            raise UnsupportedQuery(f"{NO_SERVICE} On this system, leave out the word everywhere.")
+        (checked,) = isolated(check)
+        if has_service(self.resolved, self.prefixes):
+            raise UnsupportedQuery(NO_SERVICE)
+        return checked
 
     def evaluate(self, store: ox.Store | None = None) -> Any:
-        """Return pyoxigraph's result."""
+        """Return pyoxigraph's result, which must be read in the same thread."""
         store = open_store(self.graph, self.edges) if store is None else store
-        prefixes = SHORT | dict(self.graph.prefixes)
-        with _explaining(self.text, prefixes):
-            return store.query(self.resolved, base_iri=OWN_NAMES, prefixes=prefixes)
+        with _explaining(self.text, self.prefixes):
+            return store.query(self.resolved, base_iri=OWN_NAMES, prefixes=self.prefixes)
 
     def __bool__(self) -> bool:
         """The answer of ASK; whether there is any solution or triple, of the others."""
-        found = self.evaluate()
-        return bool(found) if self.kind == "ask" else next(iter(found), None) is not None
+        if self.kind == "ask":
+            store = open_store(self.graph, self.edges)
+            return next(isolated(lambda: [bool(self.evaluate(store))]))
+        return next(self.terms(), None) is not None
 
     def terms(self) -> Iterator[tuple[Any, ...]]:
         """Iterate over the solutions, or the triples, as terms of pyoxigraph; None if unbound."""
-        found = self.evaluate()
-        with _explaining(self.text, {}):
-            for each in found:
-                yield tuple(each)
+        store = open_store(self.graph, self.edges)
+        with _explaining(self.text, self.prefixes):
+            yield from isolated(lambda: map(tuple, self.evaluate(store)))
 
     def triples(self) -> pl.DataFrame:
         """Return the triples of CONSTRUCT or DESCRIBE: a frame of head, relation and tail.
@@ -159,20 +165,27 @@ def names_and_labels(graph: KnowledgeGraph) -> Callable[[Any], tuple[str | None,
     return cells
 
 
-def refuse_service(text: str) -> None:
-    """Raise if a query may contain SERVICE; if in doubt, it does.
+def has_service(text: str, prefixes: Mapping[str, str] | None = None) -> bool:
+    """Tell whether a valid query has the keyword SERVICE, which is not always "service".
 
-    Parsers differ: to pyoxigraph, `FILTER(1<2)SERVICE#>` is a comparison, a keyword and a comment;
-    to the grammar's longest match, `<2)SERVICE#>` is an IRI. A second parser would not decide this.
+    With a letter of it changed, it is no longer valid; with one of a name or a string changed, it
+    is. This is for a clear error: what keeps a query here is that its thread has no network.
     """
+    import pyoxigraph as ox
 
-    def character(escape: re.Match[str]) -> str:
-        code = int(escape[1] or escape[2], 16)
-        return chr(code) if code <= sys.maxunicode else escape[0]
+    def changed(part: str) -> str:
+        return KEYWORD.sub(r"\1w\2", part)
 
-    for each in (text, CODE_POINT.sub(character, text)):
-        if "service" in NOT_A_KEYWORD.sub(" ", each).lower():
-            raise UnsupportedQuery(NO_SERVICE)
+    if not KEYWORD.search(text):
+        return False
+    known = {changed(prefix): iri for prefix, iri in (prefixes or {}).items()}
+    try:
+        ox.Store().query(changed(text), base_iri=OWN_NAMES, prefixes=known)
+    except SyntaxError:
+        return True
+    except RuntimeError:  # such as an unknown function
+        pass
+    return False
 
 
 def _refuse_deep(text: str) -> None:
@@ -202,7 +215,7 @@ def _explaining(text: str, prefixes: dict[str, str]) -> Iterator[None]:
     except RuntimeError as error:  # such as an unknown function
         raise UnsupportedQuery(f"The query cannot be evaluated: {error}.") from None
     except OSError as error:
-        if "service" in text.lower():
+        if KEYWORD.search(text):  # an ASK is evaluated as soon as it is read
             raise UnsupportedQuery(NO_SERVICE) from None
         raise StoreError(f"The store for SPARQL cannot be read: {error}.") from error
 

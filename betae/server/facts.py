@@ -8,18 +8,12 @@ SPARQL queries delay no other questions. The first one writes the facts to an RD
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import multiprocessing
 import os
-import platform
 import signal
-import socket
-import struct
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from errno import EACCES
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -28,8 +22,9 @@ from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
+from betae.exact.isolated import deny_network
 from betae.exact.select import hint_of_direction, select
-from betae.exact.sparql import NO_SERVICE, Solutions, open_store, refuse_service, store_folder
+from betae.exact.sparql import KEYWORD, NO_SERVICE, Solutions, open_store, store_folder
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
@@ -95,7 +90,6 @@ class Facts:
 
         It is the first of `accepted` that RESULTS (or TRIPLES, for CONSTRUCT and DESCRIBE) has.
         """
-        refuse_service(query)
         if self._store is None or (self._store.done() and self._store.exception()):
             self._store = self._engines.schedule(_write_store)
         # Shielded: it is written to its end even if the first client leaves.
@@ -141,35 +135,6 @@ def _start(folder: Path, store: Path, limits: Limits) -> None:
         wanted = limits.memory_bytes
         wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
-
-
-def deny_network() -> bool:
-    """Deny this process all sockets but Unix ones, for good; return whether the system can.
-
-    A seccomp filter (Linux on x86-64 and ARM64) needs no privileges:
-    https://docs.kernel.org/userspace-api/seccomp_filter.html
-    """
-    systems = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # AUDIT_ARCH, socket()
-    if sys.platform != "linux" or platform.machine() not in systems:
-        return False
-    architecture, socket_call = systems[platform.machine()]
-    load, jump_if_equal, leave = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
-    program = [  # operation, jump if true, jump if false, operand; offsets in struct seccomp_data
-        (load, 0, 0, 4),
-        (jump_if_equal, 0, 5, architecture),
-        (load, 0, 0, 0),
-        (jump_if_equal, 0, 3, socket_call),
-        (load, 0, 0, 16),
-        (jump_if_equal, 1, 0, socket.AF_UNIX),
-        (leave, 0, 0, 0x00050000 | EACCES),  # SECCOMP_RET_ERRNO
-        (leave, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
-    ]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    filter_ = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(code)))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    no_new_privileges = (38, 1, 0, 0, 0)
-    set_filter = (22, 2, ctypes.addressof(filter_), 0, 0)
-    return all(prctl(*map(ctypes.c_ulong, call)) == 0 for call in (no_new_privileges, set_filter))
 
 
 def _read(question: str | Query) -> tuple[Query, int | None]:
@@ -226,7 +191,7 @@ def _sparql(query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
     except RuntimeError as error:
         raise Refused(400, f"The query cannot be evaluated: {error}.") from None
     except OSError:
-        if "service" in query.lower():
+        if KEYWORD.search(query):
             raise Refused(400, NO_SERVICE) from None
         raise
     return output.getvalue(), media_type

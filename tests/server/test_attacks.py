@@ -17,10 +17,9 @@ import polars as pl
 import pytest
 
 from betae import KnowledgeGraph, Run
-from betae.errors import BetaeError, UnsupportedQuery
-from betae.exact.sparql import refuse_service
+from betae.errors import BetaeError, QueryError, QuerySyntaxError
+from betae.exact.isolated import deny_network
 from betae.server.app import PAGE_FOLDER, Served, bind
-from betae.server.facts import deny_network
 from betae.server.limits import Limits
 from tests.server.conftest import serving
 
@@ -76,14 +75,17 @@ HIDDEN = [  # SERVICE where a tokenizer may not see it
 
 
 @pytest.mark.parametrize("pattern", HIDDEN)
-def test_a_query_reaches_no_other_server(pattern, of_graph, listener):
+def test_a_query_reaches_no_other_server(pattern, of_graph, graph, listener):
     address, connected = listener
-    query = "SELECT * " + pattern.replace("URL", address)
-    with pytest.raises(UnsupportedQuery, match="SERVICE"):
-        refuse_service(query)
-    response = of_graph.get("/sparql", params={"query": query})
-    assert response.status_code == 400, response.text
-    assert "SERVICE" in response.json()["error"]
+    for form in ("SELECT * ", "ASK "):
+        query = form + pattern.replace("URL", address)
+        with pytest.raises(QueryError) as refused:
+            graph.sparql(query)
+        is_valid = not isinstance(refused.value, QuerySyntaxError)
+        assert ("SERVICE is not allowed" in str(refused.value)) == is_valid
+        response = of_graph.get("/sparql", params={"query": query})
+        assert response.status_code == 400, response.text
+        assert response.json()["error"] == str(refused.value)
     assert not connected
 
 
@@ -93,6 +95,7 @@ def test_a_query_reaches_no_other_server(pattern, of_graph, listener):
         "{ ?service betae:service <http://x/service> }",
         "{ ?a betae:customer_service <urn:betae:room%20service> }",
         "{ ?my_service ?b $service }",
+        "{ ?a ?b 'a SERVICE <x>' } # SERVICE",
     ],
 )
 def test_service_in_a_name_is_allowed(pattern, of_graph):
