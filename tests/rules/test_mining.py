@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from betae.errors import StoreError
+from betae.exact.kernels import AdjacencyArrays
 from betae.graph.edges import Adjacency
-from betae.rules import mining
-from betae.rules.mining import mine_rules
+from betae.rules import mining, walks
+from betae.rules.mining import Neighbours, mine_rules
 from betae.rules.rows import RuleRows
 from betae.rules.rule_set import NO_STEP, SMOOTHING, RuleSet
+from betae.rules.walks import MAX_ENDS, Steps, start_at, take_step
 from betae.storage import read_manifest, write_manifest
 from tests.rules.slow import SlowGraph
 from tests.training.helpers import graph_of, small_graph
@@ -157,6 +159,79 @@ def test_odd_graphs(kind):
     triples = np.array(ODD[kind], dtype=np.int32)
     rules = mine_rules(Adjacency.from_triples(triples, 6, 1), 2)
     assert bool(len(rules)) == (kind == "one relation")
+
+
+class CountedReads:
+    """An array that counts how many of its numbers are read."""
+
+    def __init__(self, array):
+        self.array, self.reads = array, 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return self.array[index]
+
+
+def star(num_edges):
+    """A hub, entity 0, with an edge to each other entity."""
+    tails = np.arange(1, num_edges + 1, dtype=np.int32)
+    triples = np.column_stack([np.zeros_like(tails), np.zeros_like(tails), tails])
+    return Adjacency.from_triples(triples, num_edges + 1, 1)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Walks as plain Python, so that what they read can be counted."""
+    for name in ("find_pair", "_find_ways_back", "_is_tail"):
+        monkeypatch.setattr(walks, name, getattr(walks, name).py_func)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("start", [0, 1])
+def test_steps_from_a_hub_read_no_more_edges_than_their_limit(start):
+    reads = []
+    for num_edges in (20_000, 80_000):
+        arrays = AdjacencyArrays.of(star(num_edges))
+        tails = CountedReads(arrays.tails)
+        steps = Steps.of(num_edges + 1)
+        start_at.py_func(steps, start)
+        for depth, relation in enumerate([start, 1 - start, start], start=1):
+            take_step.py_func(arrays._replace(tails=tails), steps, depth, relation)
+        assert steps.sizes[1] == (1 if start else min(num_edges, mining_limit(num_edges)))
+        reads.append(tails.reads)
+    assert max(reads) < 2 * MAX_ENDS
+    assert reads[1] <= 1.1 * reads[0]
+
+
+def mining_limit(num_edges):
+    """How many of a hub's edges a first step follows."""
+    return -(-num_edges // (1 + (num_edges - 1) // MAX_ENDS))
+
+
+def test_bodies_between_the_ends_of_a_hub_s_edges_are_searched_in_bounded_time():
+    reads = []
+    for num_edges in (20_000, 80_000):
+        neighbours = Neighbours.of(star(num_edges))
+        tails = CountedReads(neighbours.tails)
+        counted = neighbours._replace(tails=tails)
+        index = np.full(num_edges + 1, -1, dtype=np.int64)
+        edges = np.array([[0, 1], [1, 0]], dtype=np.int32)
+        mining._bodies_between.py_func(counted, index, edges, 0, 3, 0)
+        assert (index == -1).all()
+        reads.append(tails.reads)
+    assert max(reads) < 10 * mining.MAX_NEIGHBOURS
+    assert reads[1] <= 1.1 * reads[0]
+
+
+def test_a_relation_that_no_rule_reaches():
+    """Its edges share no entity with others: its rows are empty, those of others are not."""
+    apart = [[40 + 2 * i, 3, 41 + 2 * i] for i in range(20)]
+    graph = graph_of([*small_graph().splits["train"], *apart], (), 80, 4)
+    rules = mined(graph)
+    assert len(rules) > 0
+    assert rules.offsets[6] == rules.offsets[8]
+    rows = RuleRows(rules, graph.adjacency("train")).rows(np.array([40, 0]), np.array([6, 6]))
+    assert not len(rows.tails)
 
 
 def test_a_hub_costs_no_more_than_others():
