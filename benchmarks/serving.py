@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from betae.server.app import bind, open_run_or_graph, run_server
+from betae import KnowledgeGraph, Run
+from betae.server.app import bind, run_server
 from betae.server.limits import Limits
 
 
@@ -61,7 +62,9 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=Limits.questions_per_batch)
     arguments = parser.parse_args()
     with bind("127.0.0.1", 0) as listening:
-        source = open_run_or_graph(Path(arguments.source), arguments.graph)
+        folder = Path(arguments.source)
+        is_graph = (folder / "manifest.json").is_file()
+        source = KnowledgeGraph.open(folder) if is_graph else Run.open(folder, arguments.graph)
         port = listening.getsockname()[1]
         limits = Limits(questions_per_batch=arguments.at_once)
         run_server(

@@ -23,7 +23,7 @@ from betae.answering.completed import CACHE_BYTES, CompletedGraph
 from betae.answering.evidence import Evidence
 from betae.answering.missing import MissingEdges, complete
 from betae.answering.results import Answers, Status
-from betae.answering.why import best_evidence
+from betae.answering.why import why_edge
 from betae.checks import check_choice
 from betae.cluster import Cluster
 from betae.errors import InvalidArgument
@@ -37,7 +37,7 @@ from betae.evaluation.results import (
     save_evaluation,
 )
 from betae.graph.edges import EDGES, Edges
-from betae.graph.graph import KnowledgeGraph
+from betae.graph.graph import MINED, KnowledgeGraph
 from betae.models.base import QueryModel
 from betae.models.execute import UnionForm
 from betae.models.store import load_model
@@ -56,7 +56,7 @@ from betae.search import (
     measure_all,
     typical_queries,
 )
-from betae.storage import MANIFEST, check_parent
+from betae.storage import MANIFEST, check_parent, read_manifest
 from betae.training.config import TrainConfig, default_config
 from betae.training.folder import RunFolder
 
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
-MINED = "mined"  # folder in that of a graph, for a run of rules
 HELD_OUT = 0.05  # of the edges of a graph without validation edges
+MAX_CHANGED = 0.1  # of the edges of a graph, until its rules are mined again
 EVALUATION_CACHE = 2**31  # bytes, for rows of the completed graph
 
 
@@ -316,15 +316,7 @@ class Run:
         """
         if edges not in self._completed:
             self._completed[edges] = self.completed_graph(edges)
-        graph = self.graph
-        ids = graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
-        found = best_evidence(self._completed[edges], *ids)
-        if found is None:
-            raise InvalidArgument(
-                f"{self.folder} cannot predict this edge: an entity or the relation was added to "
-                "the graph later. Mine its rules again, or train a new run."
-            )
-        return found
+        return why_edge(self._completed[edges], head, relation, tail)
 
     @property
     def index(self) -> Index:
@@ -396,7 +388,7 @@ def mine(
     parts.path.mkdir(parents=True, exist_ok=True)
     parts.edges.unlink(missing_ok=True)  # fitted for earlier rules
     parts.save_graph_path(graph)
-    rules.save(parts.rules, graph.fingerprint)
+    _save_rules(rules, parts, graph)
     return Run(folder)
 
 
@@ -405,14 +397,30 @@ def open_or_mine(
     graph: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Run:
-    """Open a run, or mine the rules of a graph, once, into the folder `mined` inside it."""
+    """Open a run, or mine the rules of a graph, once, into the folder `mined` inside it.
+
+    They are mined again when the graph has a new relation, or another tenth of its edges.
+    """
     folder = local_folder(folder)
     if not (folder / MANIFEST).is_file():
         return Run.open(folder, graph)
     mined = folder / MINED
-    if not RunFolder(mined).has_rules:
+    if not RunFolder(mined).has_rules or _is_outdated(mined, folder):
         mine(KnowledgeGraph.open(folder), mined, overwrite=True, progress=progress)
     return Run.open(mined)
+
+
+def _save_rules(rules: RuleSet, parts: RunFolder, graph: KnowledgeGraph) -> None:
+    rules.save(parts.rules, graph.fingerprint, sum(map(len, graph.splits.values())))
+
+
+def _is_outdated(mined: Path, graph: Path) -> bool:
+    """Whether a graph has changed so much that its rules should be mined again."""
+    then, now = read_manifest(mined / "rules", "rules"), read_manifest(graph, "graph")
+    num_edges = sum(now["edges"].values())
+    if then.get("relations", now["relations"]) != now["relations"]:
+        return True
+    return bool(abs(num_edges - then.get("edges", num_edges)) > MAX_CHANGED * num_edges)
 
 
 def train(
@@ -443,13 +451,17 @@ def train(
         progress: called with (done, total) while rules are mined.
 
     A link predictor, if the config has one, is trained after the model, into `folder/predictor`,
-    and rules are mined last. Both are skipped without validation edges; calibration needs them.
+    and rules are mined last. A graph without validation edges has some of its edges held out for
+    the run, unless query sets are given; in answers they count as known.
     """
     from betae.training.loop import INTERRUPTED, fit  # a question needs neither
     from betae.training.warm_start import earlier_runs
 
     parts = RunFolder(folder)
     before = from_run.folder if isinstance(from_run, Run) else from_run
+    if queries is None and valid is None:
+        earlier_run = None if before is None else RunFolder(before)
+        graph = _with_validation(graph, parts if resume else None, earlier_run)
     if config is None:
         config = _choose_config(graph, parts if resume else None, before)
     beside = config.predictor if len(graph.splits["valid"]) else None
@@ -484,8 +496,23 @@ def train(
     is_complete = outcome.why != INTERRUPTED and len(graph.splits["valid"])
     if is_complete and parallel.process_index() == 0 and not parts.has_rules:
         rules = mine_rules(graph.adjacency("train"), graph.num_relations, progress=progress)
-        rules.save(parts.rules, graph.fingerprint)
+        _save_rules(rules, parts, graph)
     return Run(folder, outcome=outcome)
+
+
+def _with_validation(
+    graph: KnowledgeGraph, resumed: RunFolder | None, before: RunFolder | None
+) -> KnowledgeGraph:
+    """Hold edges out of a graph without validation edges, those that the earlier run held out."""
+    from betae.graph.change import hold_out, hold_out_again  # as above
+
+    if len(graph.splits["valid"]):
+        return graph
+    if resumed is not None and resumed.path.is_dir() and any(resumed.path.iterdir()):
+        return resumed.open_graph(graph.folder) if resumed.holds_out else graph
+    if before is not None and before.holds_out:
+        return hold_out_again(graph, before.open_graph(graph.folder, may_have_grown=True))
+    return hold_out(graph, HELD_OUT)
 
 
 def _choose_config(

@@ -50,6 +50,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
         "edges": dict[str, int],
         "fingerprint": str,
         "ancestors?": list[str],
+        "held_out_of?": str,
         "prefixes?": dict[str, str],
     },
     "query set": {
@@ -60,7 +61,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
         "origin": dict,
     },
     "release queries": {"origin?": dict},
-    "rules": {"graph": str},
+    "rules": {"graph": str, "relations?": int, "edges?": int},
     "model": {
         "model": dict,
         "entities": int,

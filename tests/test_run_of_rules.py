@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import betae
+from betae import KnowledgeGraph
 from betae.answering.edges import EdgeWeights
+from betae.cli.runs import _open_to_serve
 from betae.errors import BetaeError, InvalidArgument
 from betae.graph.change import hold_out
 from betae.run import Run, mine, open_or_mine
@@ -59,10 +61,40 @@ def test_the_parts_of_the_evidence_add_up_to_the_probability(mined):
         assert parts == sorted(parts, reverse=True)
 
 
+def test_a_missing_edge_comes_with_its_best_reason(mined):
+    found = mined.complete(relation="located_in", edges="train", above=0.3)
+    assert len(found) > 5
+    for row in found:
+        assert row["tail"] in row["reason"]
+        assert row["rule"].startswith("located_in(")
+        assert 0 < row["support"] <= row["cases"]
+    assert "since" in repr(found).splitlines()[0]
+
+
+def test_an_inverse_relation_is_explained_as_it_is_written(mined):
+    there = mined.why("Austria", "located_in", "Europe", edges="train")
+    back = mined.why("Europe", "~located_in", "Austria", edges="train")
+    assert back.edge == there.edge == ("Austria", "located_in", "Europe")
+    assert back.probability == pytest.approx(there.probability)
+
+
+def test_reasons_are_sentences_with_their_cases(mined):
+    found = mined.why("Austria", "located_in", "Europe", edges="train")
+    by_rule = next(each for each in found.reasons if each.paths)
+    vote = next(each for each in found.reasons if not each.paths)
+    percent = f"{by_rule.support / by_rule.cases:.0%}".replace("%", " %")
+    assert by_rule.text.endswith(f": holds in {percent} of {by_rule.cases:,} such cases")
+    assert by_rule.rule.startswith("located_in(x, y) <- ")
+    assert vote.text.startswith("Austria ")
+    assert " is located in Europe in " in vote.text
+    assert vote.rule.startswith("located_in(x, Europe) <- ")
+
+
 def test_a_known_edge_is_called_known(mined):
     found = mined.why("France", "located_in", "Europe")
     assert found.is_known
-    assert found.summary() == "France located_in Europe: known"
+    assert found.summary().startswith("France located_in Europe: known; other facts")
+    assert all(amount == "" for amount, _ in found.lines())
     assert found.probability == 1
     assert found.reasons
     assert json.loads(json.dumps(found.to_json()))["edge"] == ["France", "located_in", "Europe"]
@@ -139,6 +171,34 @@ def test_a_relation_that_was_added_has_no_evidence_yet(tmp_path):
     with pytest.raises(InvalidArgument, match="added to the graph later"):
         grown.why("France", "twinned_with", "Spain")
     assert len(grown.answer("?X . twinned_with(France, ?X)", explain=True)) == 1
+
+
+def test_rules_in_a_graph_are_kept_until_it_has_changed_much(tmp_path):
+    folder = tmp_path / "graph"
+    facts = tmp_path / "facts.tsv"
+    betae.world().export(facts)
+    betae.read(facts).save(folder)  # without validation edges
+    rules = open_or_mine(folder).rules
+
+    def append(*more):
+        KnowledgeGraph.open(folder).extended(list(more)).save(folder, overwrite=True)
+        return open_or_mine(folder)
+
+    borders = [("Newland", "borders", f"{name}") for name in ("France", "Germany", "Belgium")]
+    grown = append(*borders, ("Newland", "member_of", "NATO"))
+    assert len(grown.rules) == len(rules)
+    assert grown.answer("?X . located_in(Newland, ?X)", k=3).answers[0].entity == "Europe"
+    twins = [(f"{x}{i}", "twinned_with", f"{y}{i}") for i in range(9) for x, y in ("ab", "ba")]
+    mined_again = append(*twins)
+    assert mined_again.rules.num_relations == len(rules.offsets) + 1
+    assert mined_again.why("a1", "twinned_with", "b1").is_known
+
+
+def test_a_read_only_or_tiny_graph_is_served_without_predictions(tmp_path, capsys):
+    graph_of([[0, 0, 1]], np.empty((0, 3)), 2, 1).save(tmp_path / "graph")
+    served = _open_to_serve(tmp_path / "graph", None, exact=False)
+    assert isinstance(served, KnowledgeGraph)
+    assert "Exact answers only, no predictions: The graph is too small" in capsys.readouterr().err
 
 
 def test_a_graph_too_small(tmp_path):
@@ -219,5 +279,9 @@ def test_a_run_of_rules_is_served(mined):
         answers = client.post("/answer", json={**body, "explain": True}).json()["answers"]
         predicted = [each for each in answers if each["status"] == "predicted"]
         assert predicted[0]["why"]["evidence"]["reasons"]
+        edge = {"head": "Portugal", "relation": "located_in", "tail": "Europe"}
+        told = client.get("/why", params=edge)
+        assert told.json()["is_known"]
+        assert client.get("/why", params={**edge, "head": "Portugol"}).json()["closest"]
         assert client.post("/tree", json={"question": body["question"]}).status_code == 200
         assert client.post("/answer", json={**body, "method": "embedding"}).status_code == 400

@@ -1,34 +1,32 @@
-"""Evidence: what speaks for a predicted edge, as a person gets it. `why` finds it."""
+"""Evidence: what speaks for a predicted edge, in sentences and in figures. `why` finds it."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from typing import Any
 
-Path = tuple[tuple[str, str, str], ...]  # edges: head, relation, tail
+Edge = tuple[str, str, str]  # head, relation, tail
+Path = tuple[Edge, ...]
+
+PREPOSITIONS = {"at", "by", "for", "from", "in", "of", "on", "to", "with"}
 
 
 @dataclass(frozen=True)
 class Reason:
     """A rule, or a vote, that speaks for an edge."""
 
-    text: str  # the rule, or what voted
+    text: str  # in a sentence: the first path and how often the rule holds, or what voted
+    rule: str  # in plain notation
     log_odds: float  # its part of the edge's log-odds
     support: int  # cases in which it holds
     cases: int  # cases in which it applies
     num_paths: int = 0  # of a rule, from head to tail
     paths: tuple[Path, ...] = ()  # some of them
-
-    def example(self) -> str:
-        """Return the first path in words, or the votes."""
-        if not self.paths:
-            return f"{self.text}: {self.support} of {self.cases}"
-        steps = "; ".join(" ".join(edge) for edge in self.paths[0])
-        more = f" (and {self.num_paths - 1:,} more such paths)" if self.num_paths > 1 else ""
-        return steps + more
 
 
 @dataclass(frozen=True)
@@ -53,27 +51,26 @@ class Evidence:
     def summary(self) -> str:
         """Return the edge and how probable it is, in a line."""
         text = " ".join(self.edge)
-        if self.is_known:
-            return f"{text}: known"
-        return f"{text}: {self.probability:.1%}"
+        if not self.is_known:
+            return f"{text}: {self.probability:.1%}"
+        return f"{text}: known" + ("; other facts that speak for it:" if self.reasons else "")
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what speaks for the edge, each with its log-odds; none for a known edge's."""
+        """Return what speaks for the edge, each with its log-odds, and their sum.
+
+        The reasons for a known edge have none.
+        """
 
         def amount(log_odds: float) -> str:
             return "" if self.is_known else f"{log_odds:+.2f}"
 
-        found = []
-        for reason in self.reasons:
-            found.append((amount(reason.log_odds), reason.example()))
-            if reason.paths:
-                share = f"{reason.support:,} of {reason.cases:,} cases"
-                found.append(("", f"  {reason.text}: holds in {share}"))
+        found = [(amount(reason.log_odds), reason.text) for reason in self.reasons]
         if self.num_others:
-            found.append((amount(self.others), f"{self.num_others:,} weaker reasons"))
+            found.append((amount(self.others), f"{counted(self.num_others, 'weaker reason')}"))
         if not self.is_known:
             found += [(amount(score), f"model {name}") for name, score in self.models.items()]
             found.append((amount(self.base_rate), "base rate of such edges"))
+            found.append((amount(self.log_odds), f"in all: {self.probability:.1%}"))
         return found
 
     def __str__(self) -> str:
@@ -91,3 +88,64 @@ class Evidence:
             f"<tr><td>{number}</td><td>{escape(text)}</td></tr>" for number, text in self.lines()
         )
         return f"<p>{escape(self.summary())}</p><table><tbody>{rows}</tbody></table>"
+
+
+# ---- in words -----------------------------------------------------------------------------------
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 case", "1,200 cases"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def share(support: int, cases: int, noun: str = "") -> str:
+    """Return how often something holds: "14 % of 1,834 cases"."""
+    percent = "<1" if 0 < support < 0.01 * cases else f"{100 * support / max(1, cases):.0f}"
+    return f"{percent} % of {counted(cases, noun) if noun else f'{cases:,}'}"
+
+
+def verb(relation: str) -> str:
+    """Return a relation as a verb, to stand between two names: located_in -> "is located in".
+
+    Names are taken to be English. Of an IRI or a path, the last part counts; types at both ends,
+    as in Compound_treats_Disease, are left out.
+    """
+    last = re.split(r"[/#:]", relation.rstrip("/#:"))[-1]
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-_]", " ", last)
+    words = spaced.split() or [relation]
+    if len(words) > 2 and words[0].istitle() and words[-1].istitle() and words[1].endswith("s"):
+        words = words[1:-1]
+    words = [word if word.isupper() else word.lower() for word in words]
+    first, phrase = words[0], " ".join(words)
+    if first.endswith("s") and not first.endswith("ss"):  # "treats", "lives in", "has part"
+        return phrase
+    if {first, words[-1]} & PREPOSITIONS:  # "located in", "member of", "in subregion"
+        return f"is {phrase}"
+    return phrase if first.endswith("ed") else f"has {phrase}"
+
+
+def in_words(path: Sequence[Edge]) -> str:
+    """Return a path in a sentence: "A resembles B, which treats C"; relations are verbs.
+
+    It begins at the end from which it is in one piece, or else shorter.
+    """
+    both = _sentence(path), _sentence(path[::-1])
+    return min(both, key=lambda text: (text.count("; "), len(text)))
+
+
+def _sentence(path: Sequence[Edge]) -> str:
+    before = path[0]
+    text = " ".join(before)
+    is_short = False  # whether the last edge was only alluded to
+    for edge in path[1:]:
+        head, relation, tail = edge
+        joined = f"; {head} {relation} {tail}"
+        if not is_short:
+            if head == before[2] != before[0]:
+                joined = f", which {relation} {tail}"
+            elif head == before[0]:
+                joined = f" and {tail}" if relation == before[1] else f" and {relation} {tail}"
+            elif edge[1:] == before[1:] and len(relation.split()) == 1 and " and " not in text:
+                joined = f", as {head} does"
+        text, before, is_short = text + joined, edge, joined.endswith(" does")
+    return text

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
 from betae.answering.edges import as_triples, project
+from betae.answering.why import best_reason
 from betae.cluster import Cluster, map_blocks
 from betae.errors import InvalidArgument
 from betae.evaluation.ranks import Doubles
@@ -28,14 +29,17 @@ if TYPE_CHECKING:
 
 PAIRS_PER_BATCH = 256
 FORMATS = (".tsv", ".parquet", ".nt")
+REASON_COLUMNS = {"reason": "text", "rule": "rule", "support": "support", "cases": "cases"}
 
 
 class MissingEdges:
     """Missing edges, most probable first.
 
-    Iterating gives a dict for each: `head`, `relation`, `tail`, `probability`; `head_has`, the
-    number of tails of the head by the relation, and `heads_have`, the mean over all heads;
-    `tail_has` and `tails_have`, the same for the tail; and the score of each model, by its name.
+    Iterating gives a dict for each: `head`, `relation`, `tail`, `probability`; `reason`, what
+    speaks most for it, `rule`, the same in plain notation, which holds in `support` of `cases`;
+    `head_has`, the number of tails of the head by the relation, and `heads_have`, the mean over all
+    heads; `tail_has` and `tails_have`, the same for the tail; and the score of each model, by its
+    name.
     """
 
     def __init__(self, graph: KnowledgeGraph, frame: pl.DataFrame):
@@ -67,7 +71,17 @@ class MissingEdges:
             [f"{row['probability']:.1%}", label(row["head"]), row["relation"], label(row["tail"])]
             for row in islice(self, SHOWN_ROWS)
         ]
-        return ["probability", "head", "relation", "tail"], rows
+        columns = ["probability", "head", "relation", "tail"]
+        if not self.has_reasons:
+            return columns, rows
+        since = (row["reason"] or "" for row in self)
+        return [*columns, "since"], [[*row, why] for row, why in zip(rows, since, strict=False)]
+
+    @property
+    def has_reasons(self) -> bool:
+        """Whether rules speak for any of them."""
+        reasons = self._frame.get_column("reason", default=None)
+        return reasons is not None and reasons.null_count() < len(reasons)
 
     def _count(self) -> str:
         shown = f", {SHOWN_ROWS} of them shown" if len(self) > SHOWN_ROWS else ""
@@ -104,6 +118,7 @@ def complete(
     relation: str | None = None,
     entity: str | None = None,
     above: float = 0.5,
+    with_reasons: bool = True,
     cluster: Cluster | None = None,
     load: Callable[[], CompletedGraph] | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -112,7 +127,8 @@ def complete(
 
     Edges are scored from each end that already has edges of the relation; those of one `entity`,
     from its end by every relation. An edge scored from both ends has the larger probability. Each
-    worker of a `cluster` calls `load` for the completed graph.
+    worker of a `cluster` calls `load` for the completed graph. `progress` is called with (done,
+    total) for the edges to score, and then for the reasons of those found.
     """
     if not 0 <= above < 1:
         raise InvalidArgument(f"above is {above!r}; it must be at least 0 and below 1.")
@@ -125,7 +141,9 @@ def complete(
     for start, edges in zip(starts, results, strict=True):
         found.append(edges)
         progress(min(start + PAIRS_PER_BATCH, len(heads)), len(heads))
-    return MissingEdges(graph, _describe(graph, completed, *_distinct(np.concatenate(found))))
+    edges = _distinct(np.concatenate(found))
+    reasons = _reasons(completed, edges[1], progress) if with_reasons else {}
+    return MissingEdges(graph, _describe(graph, completed, *edges, reasons))
 
 
 def _pairs(
@@ -156,36 +174,54 @@ def _edges_above(
 
 
 def _distinct(edges: Doubles) -> tuple[NDArray[np.int64], Doubles]:
-    """Return distinct triples (head, relation, tail) and their probabilities, falling."""
+    """Return distinct triples (head, relation, tail), and each as it is scored best, falling."""
     edges = edges[np.argsort(-edges[:, 3], kind="stable")]
     triples = as_triples(*edges[:, :3].astype(np.int64).T)
     first = np.sort(np.unique(triples, axis=0, return_index=True)[1])
-    return triples[first], edges[first, 3]
+    return triples[first], edges[first]
+
+
+def _reasons(
+    completed: CompletedGraph, scored: Doubles, progress: Callable[[int, int], None]
+) -> dict[str, list[Any]]:
+    """Return the columns of what speaks most for each edge."""
+    reasons = []
+    for i, edge in enumerate(scored[:, :3].astype(np.int64).tolist(), 1):
+        reasons.append(best_reason(completed, *edge))
+        progress(i, len(scored))
+    return {
+        column: [reason and getattr(reason, field) for reason in reasons]
+        for column, field in REASON_COLUMNS.items()
+    }
 
 
 def _describe(
     graph: KnowledgeGraph,
     completed: CompletedGraph,
     triples: NDArray[np.int64],
-    probabilities: Doubles,
+    scored: Doubles,
+    reasons: dict[str, list[Any]],
 ) -> pl.DataFrame:
     """Return the columns of `MissingEdges`."""
     import polars as pl
 
     heads, relations, tails = triples.T
-    counts, scored = completed.counts, completed.probabilities
+    counts, used = completed.counts, completed.probabilities
     text = pl.String  # an empty list has no type of its own
     columns = [
         pl.Series("head", [graph.entities[entity] for entity in heads.tolist()], text),
         pl.Series("relation", [graph.relations[each] for each in relations.tolist()], text),
         pl.Series("tail", [graph.entities[entity] for entity in tails.tolist()], text),
-        pl.Series("probability", probabilities),
+        pl.Series("probability", scored[:, 3]),
     ]
+    for name, values in reasons.items():
+        kind = pl.Int64 if name in ("support", "cases") else text
+        columns.append(pl.Series(name, values, kind))
     for end, ends, directed in (("head", heads, 2 * relations), ("tail", tails, 2 * relations + 1)):
         means = [counts.mean(relation) for relation in directed.tolist()]
         columns.append(pl.Series(f"{end}_has", counts.num_tails(ends, directed)))
         columns.append(pl.Series(f"{end}s_have", means, dtype=pl.Float64))
-    for model, table in zip(scored.predictors.models, scored.tables, strict=True):
+    for model, table in zip(used.predictors.models, used.tables, strict=True):
         columns.append(pl.Series(model.name, _scores(model, table, heads, 2 * relations, tails)))
     return pl.DataFrame(columns)
 

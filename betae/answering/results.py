@@ -260,9 +260,7 @@ def _html(step: Step) -> str:
     if step.status == "and":
         return f"<ul>{inner}</ul>"
     sure = "" if step.status == "known" else f", {escape(shown_chance(step))}"
-    reasons = "".join(
-        f"<li><small>{escape(reason.example())}</small></li>" for reason in _reasons(step)
-    )
+    reasons = "".join(f"<li><small>{escape(reason.text)}</small></li>" for reason in _reasons(step))
     inner += f"<ul>{reasons}</ul>" if reasons else ""
     return f"<ul><li>{escape(step.text)} <i>({step.status}{sure})</i>{inner}</li></ul>"
 

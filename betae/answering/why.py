@@ -16,14 +16,28 @@ import numpy as np
 
 from betae.answering.completed import CompletedGraph
 from betae.answering.edges import RULES, EdgeProbabilities
-from betae.answering.evidence import Evidence, Reason
+from betae.answering.evidence import Edge, Evidence, Reason, in_words, share, verb
 from betae.answering.results import MAX_PREDICTED
+from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
 from betae.rules.evidence import RuleEvidence, VoteEvidence, rules_for, votes_for
 from betae.rules.rows import BEST, KINDS, SCALES, features_of
 
 SHOWN_REASONS = 5
+
+
+def why_edge(completed: CompletedGraph, head: str, relation: str, tail: str) -> Evidence:
+    """Explain an edge by names or labels: see `Run.why`."""
+    graph = completed.whole
+    ids = graph.entity_id(head), graph.relation_id(relation), graph.entity_id(tail)
+    found = best_evidence(completed, *ids)
+    if found is None:
+        raise InvalidArgument(
+            "This edge cannot be predicted: an entity or the relation was added to the graph "
+            "later. Mine the rules again, or train a new run."
+        )
+    return found
 
 
 def best_evidence(
@@ -40,17 +54,15 @@ def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int)
 
     None if no predictor knows the relation or one of the entities: they were added later.
     """
-    probabilities = completed.probabilities
-    if probabilities.alone is not None and max(head, tail) >= probabilities.num_learned:
-        probabilities = probabilities.alone
-    if max(head, tail) >= probabilities.num_learned or relation >= probabilities.num_relations:
+    probabilities = _probabilities_for(completed, head, relation, tail)
+    if probabilities is None:
         return None
     said = _Said(completed.whole, probabilities, head, relation, tail)
     is_known = tail in completed.adjacency.neighbours(head, relation)
     total, by_model = _log_odds(probabilities, head, relation, tail)
     reasons = said.reasons()
-    shown, others = reasons[:SHOWN_REASONS], reasons[SHOWN_REASONS:]
-    rest = math.fsum([*by_model.values(), *(reason.log_odds for reason in reasons)])
+    rest = math.fsum([*by_model.values(), *(log_odds for log_odds, _ in reasons)])
+    others = [log_odds for log_odds, _ in reasons[SHOWN_REASONS:]]
     probability = min(MAX_PREDICTED, 1 / (1 + math.exp(-max(-700.0, total))))
     return Evidence(
         said.edge(relation, *said.ends),
@@ -58,10 +70,31 @@ def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int)
         1.0 if is_known else probability,
         total - rest,
         by_model,
-        tuple(shown),
+        tuple(said.describe(*reason) for reason in reasons[:SHOWN_REASONS]),
         len(others),
-        math.fsum(reason.log_odds for reason in others),
+        math.fsum(others),
     )
+
+
+def best_reason(completed: CompletedGraph, head: int, relation: int, tail: int) -> Reason | None:
+    """Return the strongest reason of `explain_edge`, in a fraction of its time, if any."""
+    probabilities = _probabilities_for(completed, head, relation, tail)
+    if probabilities is None:
+        return None
+    said = _Said(completed.whole, probabilities, head, relation, tail)
+    return next((said.describe(*reason) for reason in said.reasons()[:1]), None)
+
+
+def _probabilities_for(
+    completed: CompletedGraph, head: int, relation: int, tail: int
+) -> EdgeProbabilities | None:
+    """Return what predicts an edge: of what was added later, the rules alone, or nothing."""
+    probabilities = completed.probabilities
+    if probabilities.alone is not None and max(head, tail) >= probabilities.num_learned:
+        probabilities = probabilities.alone
+    if max(head, tail) >= probabilities.num_learned or relation >= probabilities.num_relations:
+        return None
+    return probabilities
 
 
 def _log_odds(
@@ -94,8 +127,8 @@ class _Said:
         self.graph, self.probabilities, self.relation = graph, probabilities, relation
         self.ends = int(probabilities.ids[head]), int(probabilities.ids[tail])  # in that graph
 
-    def reasons(self) -> list[Reason]:
-        """Return all reasons, strongest first."""
+    def reasons(self) -> list[tuple[float, RuleEvidence | VoteEvidence]]:
+        """Return all reasons with their log-odds, strongest first."""
         rows = self.probabilities.rule_rows
         if rows is None:
             return []
@@ -111,13 +144,10 @@ class _Said:
         parts = self._log_odds_by_kind(totals)
         surest = max(rules, key=lambda each: each.rule.confidence, default=None)
         found = []
-        for rule in rules:
-            part = parts[rule.kind] * rule.amount / totals[rule.kind]
-            extra = parts[KINDS[BEST]] if rule is surest else 0.0
-            found.append(self._rule(rule, part + extra))
-        for vote in votes:
-            found.append(self._vote(vote, parts[vote.kind] * vote.amount / totals[vote.kind]))
-        return sorted(found, key=lambda reason: -reason.log_odds)
+        for each in said:
+            extra = parts[KINDS[BEST]] if each is surest else 0.0
+            found.append((parts[each.kind] * each.amount / totals[each.kind] + extra, each))
+        return sorted(found, key=lambda pair: -pair[0])
 
     def _log_odds_by_kind(self, totals: dict[str, float]) -> dict[str, float]:
         weights = self.probabilities.weights
@@ -128,28 +158,52 @@ class _Said:
         by_kind = factor * terms.reshape(len(KINDS), len(SCALES)).sum(axis=1)
         return dict(zip(KINDS, by_kind.tolist(), strict=True))
 
+    def describe(self, log_odds: float, found: RuleEvidence | VoteEvidence) -> Reason:
+        """Put a reason into words."""
+        if isinstance(found, RuleEvidence):
+            return self._rule(found, log_odds)
+        return self._vote(found, log_odds)
+
     def _rule(self, found: RuleEvidence, log_odds: float) -> Reason:
-        rule = found.rule
-        paths = tuple(
-            tuple(
-                self.edge(step, one, other)
-                for step, (one, other) in zip(rule.body, pairwise(path), strict=True)
-            )
-            for path in found.paths
-        )
-        text = rule.text(self.graph)
-        return Reason(text, log_odds, rule.support, rule.cases, found.num_paths, paths)
+        rule, paths = found.rule, []
+        for path in found.paths:
+            steps = [*zip(rule.body, *zip(*pairwise(path), strict=True), strict=True)]
+            paths.append(tuple(self.edge(*step) for step in steps))
+            if len(paths) == 1:
+                text = in_words([self._spoken(*step) for step in steps])
+        notation = rule.text(self.graph)
+        text = text if paths else notation
+        if found.num_paths > 1:
+            text += f" (one of {found.num_paths:,} such paths)"
+        text += f": holds in {share(rule.support, rule.cases, 'such case')}"
+        counts = rule.support, rule.cases, found.num_paths
+        return Reason(text, notation, log_odds, *counts, tuple(paths))
 
     def _vote(self, found: VoteEvidence, log_odds: float) -> Reason:
-        head, tail = map(self.graph.entity_label, self.ends)
-        shared = self.graph.entity_label(found.shared)
-        if found.kind == "like head":
-            has = self._atom(found.relation, "x", shared)
-            text = f"others with {has} that have {self._atom(self.relation, 'x', tail)}"
-        else:
-            has = self._atom(found.relation, "y", shared)
-            text = f"entities with {has} that have {self._atom(self.relation, head, 'y')}"
-        return Reason(text, log_odds, found.votes, found.asked)
+        """Describe a vote as a rule with a constant: what is like one end has the edge as well."""
+        place = 0 if found.kind == "like head" else 1
+        fact = self._spoken(found.relation, self.ends[place], found.shared)
+        what = f"what {' '.join(fact[1:])}"
+        if found.relation % 2:
+            shared, relation, _ = fact
+            noun = relation.removeprefix("has ")
+            what = (
+                f"what {shared} {relation}" if noun == relation else f"what is {noun} of {shared}"
+            )
+        predicted = [*self._spoken(self.relation, *self.ends)]
+        predicted[2 * (place ^ self.relation % 2)] = what
+        cases = share(found.votes, found.asked, "case")
+        text = f"{' '.join(fact)}: {' '.join(predicted)} in {cases}"
+        labels = [*map(self.graph.entity_label, self.ends)]
+        labels[place] = variable = "xy"[place]
+        atom = self._atom(found.relation, variable, self.graph.entity_label(found.shared))
+        notation = f"{self._atom(self.relation, *labels)} <- {atom}"
+        return Reason(text, notation, log_odds, found.votes, found.asked)
+
+    def _spoken(self, relation: int, head: int, tail: int) -> Edge:
+        """Return an edge as it is written, by labels, with the relation as a verb."""
+        first, _, last = self.edge(relation, head, tail)
+        return first, verb(self.graph.relations.label(relation // 2)), last
 
     def _relation_name(self, relation: int) -> str:
         return shorten(self.graph.relations[relation // 2], self.graph.prefixes)
@@ -159,7 +213,7 @@ class _Said:
             head, tail = tail, head
         return f"{self._relation_name(relation)}({head}, {tail})"
 
-    def edge(self, relation: int, head: int, tail: int) -> tuple[str, str, str]:
+    def edge(self, relation: int, head: int, tail: int) -> Edge:
         """Return an edge of a directed relation as it is written, by labels."""
         ends = self.graph.entity_label(head), self.graph.entity_label(tail)
         first, last = ends if relation % 2 == 0 else ends[::-1]

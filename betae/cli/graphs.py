@@ -273,7 +273,7 @@ def _list_names(kind: str, folder: Path, search: str, limit: int | None, as_json
     is_entities = kind == "entities"
     listed, num_found = (list_entities if is_entities else list_relations)(graph, search, limit)
     if as_json:
-        print_json([_as_json(each) for each in listed], indent=2)
+        print_json([_as_json(each, not is_entities) for each in listed], indent=2)
     elif listed:
         out.print(draw_names(listed, graph.prefixes))
         if num_found > len(listed):
@@ -285,9 +285,11 @@ def _list_names(kind: str, folder: Path, search: str, limit: int | None, as_json
         say(f"No {kind} with {search!r} in the name or a label.{hint}")
 
 
-def _as_json(listed: Listed) -> dict[str, object]:
+def _as_json(listed: Listed, is_relation: bool) -> dict[str, object]:
     labels = [{"text": label.text, "language": label.language} for label in listed.labels]
-    return {**asdict(listed), "labels": labels}
+    found = {**asdict(listed), "labels": labels}
+    symmetry = {"reversed": found.pop("reversed"), "loops": found.pop("loops")}
+    return {**found, **symmetry, "symmetric": listed.is_symmetric} if is_relation else found
 
 
 # ---- export -------------------------------------------------------------------------------------

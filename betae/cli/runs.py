@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,7 +37,11 @@ from betae.cli.common import (
     say,
     warn,
 )
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, StoreError
+
+if TYPE_CHECKING:
+    from betae.graph.graph import KnowledgeGraph
+    from betae.run import Run
 
 
 @app.command(
@@ -123,9 +127,9 @@ def sample(
     say(f"{len(queries):,} queries written to {target}")
 
 
-NO_VALIDATION = (
-    "the graph has no validation edges: the last model is kept instead of the best, and answers "
-    "will be ranked by embedding, without probabilities. Ingest the graph with --valid 0.05, say."
+HELD_OUT = (
+    "The graph has no validation edges: some of its edges are held out, to learn how probable "
+    "missing edges are. In answers they count as known."
 )
 
 
@@ -177,8 +181,8 @@ def train_command(
     from betae.run import train
     from betae.training.config import TrainConfig
 
-    if not len(opened.splits["valid"]):
-        warn(NO_VALIDATION)
+    if not len(opened.splits["valid"]) and queries is valid is None and is_writer():
+        note(HELD_OUT)
     with showing_progress(err, target, minutes) as report:
         trained = train(
             opened,
@@ -194,6 +198,8 @@ def train_command(
         )
     if (result := trained.outcome) is None or not is_writer():
         return
+    if not len(trained.graph.splits["valid"]):
+        warn(NO_PROBABILITIES)
     say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
     if result.best_step:
         say(f"best validation MRR {result.best_mrr:.1f} % at step {result.best_step:,}")
@@ -365,7 +371,7 @@ def complete_command(
             above=above,
             edges=edges,
             cluster=cluster,
-            progress=lambda done, total: progress("scoring edges", done, total),
+            progress=lambda done, total: progress("completing", done, total),
         )
     if target is None:
         out.print(draw_edges(found))
@@ -391,7 +397,7 @@ def mine(
     from betae.run import mine as mine_run
 
     if not len(opened.splits["valid"]):
-        note("The graph has no validation edges: 5 % of its edges are held out to fit the rules.")
+        note(HELD_OUT)
     with showing_work(err, "opening") as progress:
         run = mine_run(
             opened,
@@ -486,6 +492,7 @@ DEMO_QUERY = (
     '?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)'
 )
 DEMO_PREDICTIONS = 16
+DEMO_EXPLAINED = 3
 
 
 @app.command(epilog=examples("betae demo --out my-demo"))
@@ -496,7 +503,13 @@ def demo(
 ) -> None:
     """Train on the bundled graph and answer a question about it, in about a minute."""
     from betae.cli.progress import showing_progress
-    from betae.cli.show import draw_description, draw_predictions, draw_tree, with_exact_answers
+    from betae.cli.show import (
+        draw_description,
+        draw_predictions,
+        draw_reasons,
+        draw_tree,
+        with_exact_answers,
+    )
     from betae.datasets import world
     from betae.graph.describe import describe_graph
     from betae.queries.syntax import parse
@@ -527,10 +540,14 @@ def demo(
     true = {graph.entities[each] for each in graph.answers(query)}
     is_true = [each.entity in true for each in found]
     out.print(draw_predictions(found, true))
+    out.print("\n[bold]Why?[/bold] Paths and shared properties that speak for the first three:")
+    out.print(*draw_reasons(found.answers[:DEMO_EXPLAINED]), sep="\n")
     say(
         f"\n{sum(is_true[:10])} of the first 10 are true, and {sum(is_true)} of all "
         f"{len(true) - found.num_known} held-out answers are among these {len(is_true)}."
     )
+    say("\nEverything that speaks for one edge:")
+    say(f"betae why {target} Austria located_in Europe --edges train")
     say(f"\nThe graph and the trained run are in {folder}. Ask another question:")
     say(f"betae answer {target} '?X . located_in(?X, Europe) & !member_of(?X, NATO)' --explain")
 
@@ -552,7 +569,8 @@ def serve(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a run, or of a graph (exact answers only).", parser=parse_folder
+            help="Folder of a run, or of a graph, whose rules are then mined once.",
+            parser=parse_folder,
         ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -561,22 +579,44 @@ def serve(
         str | None, typer.Option(help="Bearer token required of clients.", envvar="BETAE_TOKEN")
     ] = None,
     graph: MovedGraph = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Of a graph, serve exact answers only; mine no rules.")
+    ] = False,
 ) -> None:
     """Serve a run or a graph over HTTP: a web page, JSON and SPARQL."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise InvalidArgument(f"The server needs {', '.join(missing)}: pip install 'betae[serve]'.")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip()):
         raise InvalidArgument("--token must be printable ASCII.")
-    from betae.server.app import bind, open_run_or_graph, run_server
+    from betae.server.app import bind, run_server
 
     with bind(host, port) as listening:
         address = f"[{host}]" if ":" in host else host
         url = f"http://{address}:{listening.getsockname()[1]}"
         if host not in LOCAL and token is None:
             warn(f"anyone who can reach {host} can use this server: set --token.")
-        with err.status("Opening"):
-            source = open_run_or_graph(folder, graph)
-        run_server(source, listening, host, token=token, ready=lambda: say(f"Serving at {url}"))
+        source = _open_to_serve(folder, graph, exact)
+        with err.status("Opening") as status:
+
+            def ready() -> None:
+                status.stop()
+                say(f"Serving at {url}")
+
+            run_server(source, listening, host, token=token, ready=ready)
+
+
+def _open_to_serve(folder: Path, graph: Path | None, exact: bool) -> Run | KnowledgeGraph:
+    """Open a run, or mine the rules of a graph; without any, the graph alone."""
+    if not (folder / "manifest.json").is_file():
+        return open_run(folder, graph)
+    if exact:
+        return open_graph(folder)
+    try:
+        return open_or_mine(folder)
+    except (InvalidArgument, StoreError) as error:
+        opened = open_graph(folder)  # raises if it is damaged
+        note(f"Exact answers only, no predictions: {error}")
+        return opened
 
 
 # ---- index --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from betae.answering.evidence import Evidence
+from betae.answering.evidence import Evidence, share
 from betae.answering.results import (
     STATUSES,
     STEP_REASONS,
@@ -166,7 +166,9 @@ def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
         return printable(shorten(name, prefixes))
 
     has_labels = any(each.labels for each in listed)
-    columns = ">edges", "name", *(["labels"] if has_labels else []), "examples"
+    is_any_symmetric = any(each.is_symmetric for each in listed)
+    columns = ">edges", "name", *(["labels"] if has_labels else [])
+    columns += (*(["symmetric"] if is_any_symmetric else []), "examples")
     table = _table(*columns, padding=(0, 2, 0, 0))
     for each in listed:
         labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
@@ -174,7 +176,8 @@ def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
             f"{shown(relation)}({shown(head)}, {shown(tail)})"
             for head, relation, tail in each.examples
         )
-        names = map(Text, [shown(each.name), *labels])
+        both_ways = share(each.reversed, each.edges - each.loops) if each.is_symmetric else ""
+        names = map(Text, [shown(each.name), *labels, *([both_ways] if is_any_symmetric else [])])
         table.add_row(f"{each.edges:,}", *names, Text(examples, style="dim"))
     return table
 
@@ -245,7 +248,7 @@ def _draw_derivations(answer: Answer) -> Tree:
         mark = Text.from_markup(f"[{colour}]{step.status}[/{colour}]{chance}")
         child = branch.add(Text(step.text + "  ") + mark)
         for reason in step.evidence.reasons[:STEP_REASONS] if step.evidence else ():
-            child.add(Text(f"since {reason.example()}", style="dim"))
+            child.add(Text(f"since {reason.text}", style="dim"))
         for source in step.sources:
             add(child, source)
 
@@ -274,10 +277,15 @@ def draw_answers(answers: Answers) -> RenderableType:
         colour = "yellow" if answer.status == "predicted" else "green"
         shown_status = f"[{colour}]{status}[/{colour}]"
         table.add_row(rank, probability, shown_status, *number, Text(label))
-    trees = [_draw_derivations(answer) for answer in answers if answer.why]
+    trees = draw_reasons(answers)
     has_assumed = any(answer.status == "assumed" for answer in answers)
     notes = [Text(f"assumed: {STATUSES['assumed']}", style="dim")] if has_assumed else []
     return Group(Text(answers.summary()), table, *notes, *trees)
+
+
+def draw_reasons(answers: Iterable[Answer]) -> list[Tree]:
+    """Draw the derivation of each answer that is explained, with what speaks for missing edges."""
+    return [_draw_derivations(answer) for answer in answers if answer.why]
 
 
 def draw_predictions(answers: Answers, true: Collection[str]) -> Table:
@@ -292,19 +300,16 @@ def draw_predictions(answers: Answers, true: Collection[str]) -> Table:
 
 
 def draw_edges(edges: MissingEdges, num_shown: int = 30) -> RenderableType:
-    """Lay out the most probable missing edges, with the edge counts of their head and tail."""
+    """Lay out the most probable missing edges, each with what speaks most for it."""
 
     def label(name: str) -> str:
         return edges.graph.entity_label(edges.graph.entities.find(name)[0])
 
-    table = _table(">probability", "missing edge", ">head has (mean)", ">tail has (mean)")
+    table = _table(">probability", "missing edge", *(["since"] if edges.has_reasons else []))
     for row in islice(edges, num_shown):
-        table.add_row(
-            f"{row['probability']:.1%}",
-            Text(f"{label(row['head'])} {row['relation']} {label(row['tail'])}"),
-            f"{row['head_has']} ({row['heads_have']:.1f})",
-            f"{row['tail_has']} ({row['tails_have']:.1f})",
-        )
+        texts = [f"{label(row['head'])} {row['relation']} {label(row['tail'])}"]
+        texts += [row["reason"] or ""] if edges.has_reasons else []
+        table.add_row(f"{row['probability']:.1%}", *map(Text, texts))
     left = len(edges) - num_shown
     more = [Text(f"{left:,} more: write all with --out", style="dim")] if left > 0 else []
     return Group(Text(f"{len(edges):,} missing edges"), table, *more)
@@ -323,7 +328,7 @@ def draw_evidence(evidence: Evidence) -> RenderableType:
     """Lay out what speaks for an edge, with log-odds."""
     table = _table(">log-odds", "since")
     for amount, text in evidence.lines():
-        table.add_row(amount, Text(text, style="dim" if text.startswith(" ") else ""))
+        table.add_row(amount, Text(text))
     return Group(Text(evidence.summary(), style="bold"), table)
 
 

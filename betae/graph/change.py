@@ -92,13 +92,31 @@ def hold_out(graph: KnowledgeGraph, valid: float, seed: int = 0) -> KnowledgeGra
     """
     train, held_out, _ = split_triples(graph.splits["train"], valid, 0.0, seed=seed)
     splits = {**graph.splits, "train": train, "valid": held_out}
-    return KnowledgeGraph(
+    return _held_out(graph, splits, graph.ancestors)
+
+
+def hold_out_again(graph: KnowledgeGraph, before: KnowledgeGraph) -> KnowledgeGraph:
+    """Return a changed graph with the edges held out that were held out before, if still there."""
+    packing = Packing.of(graph.num_entities, len(graph.relations))
+    train = graph.splits["train"]
+    is_valid = np.isin(packing.pack(*train.T), packing.pack(*before.splits["valid"].T))
+    splits = {**graph.splits, "train": train[~is_valid], "valid": train[is_valid]}
+    return _held_out(graph, splits, (*before.ancestors, before.fingerprint))
+
+
+def _held_out(
+    graph: KnowledgeGraph, splits: dict[Split, Ids], ancestors: Sequence[str]
+) -> KnowledgeGraph:
+    found = KnowledgeGraph(
         graph.entities,
         graph.relations,
         splits,
+        ancestors=ancestors,
         prefixes=graph.prefixes,
         literals=graph.literals,
     )
+    found.held_out_of, found.source = graph.fingerprint, graph.folder
+    return found
 
 
 # ---- removal ------------------------------------------------------------------------------------

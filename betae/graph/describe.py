@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from betae.graph.edges import SPLITS, Split
+from betae.graph.edges import SPLITS, Ids, Packing, Split
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import PropertyDescription
 from betae.graph.names import Label, Vocabulary
 
 NUM_FREQUENT = 10  # relations in a description
 NUM_EXAMPLES = 2  # edges of each entity or relation in a list
+SYMMETRIC = 0.9  # share of the edges of a relation that also run the other way
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class Listed:
     labels: list[Label]
     edges: int  # number in all splits; for an entity, in either direction
     examples: list[tuple[str, str, str]]  # head, relation, tail by name
+    reversed: int = 0  # of a relation: edges that also run the other way
+    loops: int = 0  # of a relation: edges of an entity to itself
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether nearly all edges of a relation also run the other way."""
+        between = self.edges - self.loops
+        return between > 1 and self.reversed >= SYMMETRIC * between
 
 
 def list_entities(
@@ -100,7 +109,24 @@ def list_relations(
         return [(graph.entities[h], name, graph.entities[t]) for h, _, t in triples[rows].tolist()]
 
     ids = graph.relations.search(search, graph.prefixes)
-    return _listed(ids, limit, graph.relations, np.diff(starts), examples), len(ids)
+    listed = _listed(ids, limit, graph.relations, np.diff(starts), examples)
+
+    def counted(edges: NDArray[np.bool_]) -> dict[str, int]:
+        counts = np.bincount(triples[edges, 1], minlength=len(graph.relations))
+        return dict(zip(graph.relations, counts.tolist(), strict=True))
+
+    back, loops = counted(_are_reversed(graph, triples)), counted(triples[:, 0] == triples[:, 2])
+    listed = [replace(each, reversed=back[each.name], loops=loops[each.name]) for each in listed]
+    return listed, len(ids)
+
+
+def _are_reversed(graph: KnowledgeGraph, triples: Ids) -> NDArray[np.bool_]:
+    """Return a mask of the edges, loops aside, that the graph also has in the other direction."""
+    packing = Packing.of(graph.num_entities, len(graph.relations))
+    heads, relations, tails = triples.T
+    back = np.isin(packing.pack(tails, relations, heads), packing.pack(heads, relations, tails))
+    found: NDArray[np.bool_] = back & (heads != tails)
+    return found
 
 
 def _listed(

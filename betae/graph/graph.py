@@ -8,6 +8,7 @@ in milliseconds and processes share its pages.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from betae.querysets.query_set import QuerySet
 
 INVERSE = "~"
+MINED = "mined"  # folder in that of a graph, for rules mined from it
 WITH_LITERALS = 3  # the first version of the format that has them
 ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 
@@ -82,6 +84,9 @@ class KnowledgeGraph:
         self._parts: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
         self.ancestors = tuple(ancestors)  # fingerprints of the graph before edges were added
         self.folder: Path | None = None  # where it was opened
+        # Of a graph with edges held out by itself: the fingerprint and folder of the one it is of.
+        self.held_out_of: str | None = None
+        self.source: Path | None = None
         self.stores: dict[Edges, Any] = {}  # of `betae.exact.sparql`, opened when they are needed
 
     def _sorted_edges(self) -> dict[Edges, Adjacency]:
@@ -275,17 +280,23 @@ class KnowledgeGraph:
     # ---- disk -----------------------------------------------------------------------------
 
     def save(self, folder: Path | str, overwrite: bool = False) -> None:
-        """Write the graph to `folder`, whole or not at all."""
+        """Write the graph to `folder`, whole or not at all.
+
+        Rules that were mined there from an earlier state of the graph are kept.
+        """
         with writing_folder(Path(folder), overwrite) as partial:
             facts = {
                 **self._counts(),
                 "fingerprint": self.fingerprint,
                 "ancestors": self.ancestors,
                 "prefixes": dict(self.prefixes),
+                **({"held_out_of": self.held_out_of} if self.held_out_of else {}),
             }
             write_arrays(partial, self._arrays())
             self.literals.write(partial)
             write_manifest(partial, "graph", facts)
+            if (Path(folder) / MINED).is_dir() and self._comes_from(Path(folder)):
+                shutil.copytree(Path(folder) / MINED, partial / MINED)
 
     @classmethod
     def open(cls, folder: Path | str, verify: bool | None = None) -> KnowledgeGraph:
@@ -321,9 +332,18 @@ class KnowledgeGraph:
         if graph._counts() != {key: manifest.get(key) for key in graph._counts()}:
             raise StoreError(f"{folder} is damaged: the counts in its manifest are wrong.")
         graph.folder = folder.resolve()
+        graph.held_out_of = manifest.get("held_out_of")
         if manifest["version"] >= WITH_LITERALS:
             graph._parts = (manifest["parts"], arrays)
         return graph
+
+    def _comes_from(self, folder: Path) -> bool:
+        """Whether this is the graph in a folder, or became of it by adding or removing edges."""
+        try:
+            before = read_manifest(folder, "graph")["fingerprint"]
+        except StoreError:
+            return False
+        return before in (self.fingerprint, *self.ancestors)
 
     def _fault(self, arrays: Mapping[str, NDArray[Any]]) -> str | None:
         """Describe the first fault in the arrays: a right checksum does not prove sound content."""

@@ -126,8 +126,11 @@ class QuerySet:
                 yield block.query(row), block.easy[row], block.hard[row]
 
     def check_graph(self, graph: KnowledgeGraph) -> None:
-        """Raise if the set was made on another graph, or has ids out of range."""
-        if graph.fingerprint != self.graph_fingerprint:
+        """Raise if the set was made on another graph, or has ids out of range.
+
+        A set of a graph also fits a run that holds out some of its edges.
+        """
+        if self.graph_fingerprint not in (graph.fingerprint, graph.held_out_of):
             raise InvalidArgument(
                 "The query set was made on another graph "
                 f"({self.graph_fingerprint[:12]}…, this one is {graph.fingerprint[:12]}…)."

@@ -110,14 +110,15 @@ class RuleSet:
 
     # ---- on disk ------------------------------------------------------------------------------
 
-    def save(self, folder: Path, graph_fingerprint: str) -> None:
-        """Write the rules, whole or not at all."""
+    def save(self, folder: Path, graph_fingerprint: str, num_edges: int) -> None:
+        """Write the rules of a graph, whole or not at all."""
         with writing_folder(folder, overwrite=True) as partial:
             write_arrays(
                 partial,
                 {name: getattr(self, name) for name in ("offsets", "bodies", "support", "cases")},
             )
-            write_manifest(partial, "rules", {"graph": graph_fingerprint})
+            sizes = {"relations": self.num_relations // 2, "edges": num_edges}
+            write_manifest(partial, "rules", {"graph": graph_fingerprint, **sizes})
 
     @classmethod
     def open(cls, folder: Path) -> RuleSet:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # a graph is served without torch
     from betae.server.questions import Questions
 
 NO_MODEL = (
-    "No model is loaded, only a graph: use POST /query for exact answers, or start the server with "
-    "a run: betae serve RUN."
+    "Only a graph is served, without predictions: use POST /query for exact answers, or serve a "
+    "run."
 )
 LONGEST_FIELD = 60  # last characters of the path of a wrong field
 PAGE_FOLDER = Path(__file__).parent / "page"
@@ -52,6 +52,7 @@ Text = Annotated[str, Field(max_length=1_000)]  # long ones are not compared wit
 SearchField = Annotated[
     Text, Query(description="Text in a name or label, in any case.", examples=["paris"])
 ]
+EdgePart = Annotated[Text, Query(description="Name or label.", examples=["France"])]
 NameField = Annotated[
     Text, PathParameter(description="Name, label, or %23 and id.", examples=["Paris"])
 ]
@@ -231,6 +232,14 @@ def _add_names(app: FastAPI, served: Served) -> None:
         """List entities, those with the most edges first, or search for some."""
         return Json(await in_thread(browse.find_entities, graph, search, limit))
 
+    @app.get("/why", tags=["questions"], response_model=schemas.EvidenceResponse)
+    async def why(
+        head: EdgePart, tail: EdgePart, relation: Annotated[Text, Query(examples=["capital"])]
+    ) -> Json:
+        """Tell what speaks for an edge, known or not: its parts add up to the log-odds."""
+        its = served.questions
+        return Json(await asyncio.wrap_future(its.call(lambda: its.why(head, relation, tail))))
+
     @app.get("/relations", tags=["graph"], response_model=schemas.RelationsResponse)
     async def relations(
         search: SearchField = "", limit: Annotated[int, Query(ge=1, le=rows)] = 100
@@ -401,15 +410,6 @@ def _accepted(accept: str) -> list[str]:
 BACKLOG = 2048
 UNREAD_MILLISECONDS = 60_000
 RECEIVE_BYTES = 4096
-
-
-def open_run_or_graph(folder: Path, graph: Path | None = None) -> "Run | KnowledgeGraph":
-    """Open a folder of either kind."""
-    if (folder / "manifest.json").is_file():
-        return KnowledgeGraph.open(folder)
-    from betae.run import Run
-
-    return Run.open(folder, graph)
 
 
 def bind(host: str, port: int) -> socket.socket:

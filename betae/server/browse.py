@@ -44,6 +44,7 @@ def _plain(listed: Sequence[Listed]) -> list[dict[str, Any]]:
             "labels": _labels(each.labels),
             "edges": each.edges,
             "examples": each.examples,
+            "symmetric": each.is_symmetric,
         }
         for each in listed
     ]

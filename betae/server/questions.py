@@ -18,12 +18,14 @@ from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CACHE_BYTES
 from betae.answering.missing import complete
 from betae.answering.results import Answers
+from betae.answering.why import why_edge
 from betae.evaluation.results import Method
 from betae.exact.select import hint_of_direction
 from betae.graph.edges import Edges
 from betae.models.base import QueryModel
 from betae.run import Run
 from betae.server.browse import describe_edge
+from betae.server.limits import Refused
 
 MIN_PROBABILITY = 0.01  # of the missing edges listed
 CACHE_DIVISORS: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}
@@ -105,7 +107,9 @@ class Questions:
         if not isinstance(ranker, ByCompletion):
             return None
         name = graph.entities[entity]
-        found = complete(graph, ranker.completed, entity=name, above=MIN_PROBABILITY)
+        found = complete(
+            graph, ranker.completed, entity=name, above=MIN_PROBABILITY, with_reasons=False
+        )
         return [
             {
                 **describe_edge(
@@ -119,6 +123,13 @@ class Questions:
             }
             for row in islice(found, limit)
         ]
+
+    def why(self, head: str, relation: str, tail: str) -> dict[str, Any]:
+        """Return what speaks for an edge."""
+        ranker = self.answerer().ranker
+        if not isinstance(ranker, ByCompletion):
+            raise Refused(400, "Without validation edges there are no probabilities to explain.")
+        return why_edge(ranker.completed, head, relation, tail).to_json()
 
     def _answer_batch(self) -> None:
         groups: dict[tuple[Method, Edges], list[_Waiting]] = defaultdict(list)

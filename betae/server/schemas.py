@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from betae.answering.evidence import Reason
 from betae.answering.results import Answer, Status
 from betae.evaluation.results import Method
 from betae.graph.edges import Edges
@@ -215,6 +216,20 @@ class BatchResponse(_Body):
     results: list[AnswerResponse | ErrorResponse]
 
 
+class EvidenceResponse(_Body):
+    """What speaks for an edge; the parts of its log-odds add up to `log_odds`."""
+
+    edge: Annotated[tuple[str, str, str], Field(description="Head, relation, tail.")]
+    is_known: bool
+    probability: float
+    base_rate: float
+    models: dict[str, float]
+    reasons: list[Reason]
+    num_others: Annotated[int, Field(description="Weaker reasons that are not listed.")]
+    others: float
+    log_odds: float
+
+
 class QueryResponse(_Body):
     """Exact answers: the name and the label of each variable."""
 
@@ -282,6 +297,9 @@ class NameEntry(_Body):
     edges: int
     examples: Annotated[
         list[tuple[str, str, str]], Field(description="Some of its edges: head, relation, tail.")
+    ]
+    symmetric: Annotated[
+        bool, Field(description="Of a relation: nearly all edges also run the other way.")
     ]
 
 

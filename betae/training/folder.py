@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ from betae.models.store import (
     write_tensors,
 )
 from betae.storage import (
+    MANIFEST,
     describe_part,
     explaining_disk_errors,
     read_manifest,
@@ -169,9 +170,15 @@ class RunFolder:
         folder = graph.folder or self.path / "graph"
         if graph.folder is None:
             graph.save(folder, overwrite=True)
+        places = (
+            {"folder": folder}
+            if graph.source is None
+            else {"folder": folder, "source": graph.source}
+        )
+        here = self.path.resolve()
+        relative = {name: os.path.relpath(path.resolve(), here) for name, path in places.items()}
         with writing_file(self._graph) as partial:
-            relative = os.path.relpath(folder.resolve(), self.path.resolve())
-            partial.write_text(json.dumps({"folder": relative}), encoding="utf-8")
+            partial.write_text(json.dumps(relative), encoding="utf-8")
 
     def open_graph(
         self, folder: Path | str | None = None, *, may_have_grown: bool = False
@@ -180,12 +187,15 @@ class RunFolder:
 
         `may_have_grown` allows a graph whose edges were changed after training.
         """
-        folder = self._graph_path() if folder is None else Path(folder)
-        graph = KnowledgeGraph.open(folder)
+        graph = self._open_held_out(folder)
+        if graph is None:
+            folder = self._graph_path() if folder is None else Path(folder)
+            graph = KnowledgeGraph.open(folder)
         if self.has_rules and not self.has_model:
             trained_on = read_manifest(self.rules, "rules")["graph"]
         else:
             trained_on = read_manifest(self.best_model(), "model")["graph"]
+        folder = graph.source or graph.folder
         if trained_on in graph.ancestors and not may_have_grown:
             raise InvalidArgument(
                 f"{folder} has gained or lost edges since {self.path} was trained. The run still "
@@ -197,6 +207,51 @@ class RunFolder:
                 f"({trained_on[:12]}…, this one is {graph.fingerprint[:12]}…)."
             )
         return graph
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the run has a copy of its graph, with validation edges held out."""
+        return "source" in self._places()
+
+    def _places(self) -> dict[str, str]:
+        """Return the paths in graph.json; none if it cannot be read."""
+        try:
+            found = json.loads(self._graph.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _open_held_out(self, moved: Path | str | None) -> KnowledgeGraph | None:
+        """Open the copy with held-out edges, made anew if its graph has changed; None without one.
+
+        The copy is enough if the graph is gone.
+        """
+        places = self._places()
+        if "source" not in places:
+            return None
+        folder = self.path / places["folder"]
+        graph = KnowledgeGraph.open(folder)
+        source = self.path / places["source"] if moved is None else Path(moved)
+        graph.source = source
+        if moved is None and not (source / MANIFEST).is_file():
+            return graph
+        manifest = read_manifest(source, "graph")
+        now = manifest["fingerprint"]
+        if now in (graph.held_out_of, graph.fingerprint):
+            return graph
+        if graph.held_out_of not in manifest.get("ancestors", ()):
+            raise InvalidArgument(
+                f"{self.path} was trained on another graph than {source} "
+                f"({str(graph.held_out_of)[:12]}…, this one is {now[:12]}…)."
+            )
+        from betae.graph.change import hold_out_again  # imports polars, which questions do not need
+
+        fresh = hold_out_again(KnowledgeGraph.open(source), graph)
+        if folder.resolve() == (self.path / "graph").resolve():  # never write elsewhere
+            with suppress(StoreError):  # of a read-only run, it is made each time
+                fresh.save(folder, overwrite=True)
+                fresh.folder = folder.resolve()
+        return fresh
 
     def _graph_path(self) -> Path:
         try:

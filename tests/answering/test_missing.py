@@ -41,6 +41,7 @@ from tests.queries.strategies import edge_choices, examples, graphs
 from tests.training.helpers import graph_of, small_graph
 
 KEY = ("head", "relation", "tail")
+REASONS = ("reason", "rule", "support", "cases")
 ENDS = ("head_has", "heads_have", "tail_has", "tails_have")
 
 
@@ -215,7 +216,7 @@ def test_the_columns_beside_an_edge(graph, edges):
     known, models = edges_of(graph, edges), ("betae", "complex")
     completed = guessed(graph, edges, models)
     frame = missing_edges(graph, completed, above=0)
-    assert frame.columns == [*KEY, "probability", *ENDS, *models]
+    assert frame.columns == [*KEY, "probability", *REASONS, *ENDS, *models]
     heads = Counter((r, h) for h, r, _ in known)
     tails = Counter((r, t) for _, r, t in known)
 
@@ -247,7 +248,8 @@ def test_blocks_and_progress(monkeypatch):
     found = missing_edges(graph, completed, above=0.2, progress=lambda *step: steps.append(step))
     assert_same(found, whole)
     number = len(completed.adjacency.relations)  # of (head, relation) that have edges
-    assert steps == [(min(done, number), number) for done in range(7, number + 7, 7)]
+    scored = [(min(done, number), number) for done in range(7, number + 7, 7)]
+    assert steps == [*scored, *((i + 1, len(whole)) for i in range(len(whole)))]  # and reasons
 
 
 def test_a_graph_without_edges_and_one_that_lacks_nothing():
@@ -356,7 +358,7 @@ def test_tsv(odd, tmp_path):
     assert again.equals(odd)
     with (tmp_path / "edges.tsv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file, delimiter="\t")
-    assert header == [*KEY, "probability", *ENDS, "complex"]
+    assert header == [*KEY, "probability", *REASONS, *ENDS, "complex"]
     assert [tuple(row[:3]) for row in rows] == list(odd.select(KEY).iter_rows())
 
 

@@ -35,6 +35,17 @@ def test_entities_are_listed_by_degree(toy_store, toy_graph):
     assert listed("entities", toy_store, "--limit", 3) == found[:3]
 
 
+def test_symmetric_relations_are_recognised(tmp_path):
+    friends = [(f"e{i}", "friend", f"e{i + 1}") for i in range(0, 20, 2)]
+    both_ways = [*friends, *[(tail, relation, head) for head, relation, tail in friends]]
+    facts = [*both_ways, ("e0", "friend", "e0"), ("e0", "friend", "e5"), ("e0", "likes", "e1")]
+    KnowledgeGraph.from_triples(facts).save(tmp_path / "graph")
+    told = json.loads(run("relations", tmp_path / "graph", "--json").stdout)
+    found = {each["name"]: (each["symmetric"], each["reversed"], each["loops"]) for each in told}
+    assert found == {"friend": (True, 20, 1), "likes": (False, 0, 0)}
+    assert "95 % of 21" in flat(run("relations", tmp_path / "graph").stdout)
+
+
 def test_relations_are_listed_by_edges(toy_store, toy_graph):
     found = listed("relations", toy_store)
     told = {each["name"]: each["edges"] for each in found}

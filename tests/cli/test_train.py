@@ -48,9 +48,12 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def two_hubs(held_out="valid"):
-    """A graph whose tails are easy to guess by their frequency: e0 for even heads, e1 for odd."""
+    """A graph whose tails are easy to guess by their frequency: e0 for even heads, e1 for odd.
+
+    Without validation edges, no training edge can be held out: each is the only one of an entity.
+    """
     edges = [(head, 0, head % 2) for head in range(2, 30)]
-    parts = {"train": [(0, 0, 1), *edges[:18]], held_out: edges[18:]}
+    parts = {"train": [(0, 0, 1 if held_out == "valid" else 29), *edges[:18]], held_out: edges[18:]}
     splits = {
         name: np.array(parts.get(name, []), np.int32).reshape(-1, 3)
         for name in ("train", "valid", "test")
@@ -121,13 +124,40 @@ def test_the_completed_graph_may_be_above_where_the_embedding_is_below(betae, tm
 # ---- without validation edges -----------------------------------------------------------------
 
 
-def test_without_validation_edges_answers_have_no_probabilities(betae, tmp_path):
+def test_some_edges_are_held_out(betae, tmp_path):
+    """Held out once: the same when the run resumes, is asked, or a new run starts from it."""
+    graph = small_graph(num_valid=0)
+    _, error = betae(graph, RECIPE)
+    assert "Note: The graph has no validation edges: some of its edges are held out" in error
+    assert "Warning: the graph has no validation edges" not in error
+    trained = Run.open(tmp_path / "run")
+    held_out = sorted(trained.graph.splits["valid"].tolist())
+    assert held_out
+    assert trained.rules is not None
+    assert {*map(tuple, held_out)} < {*map(tuple, graph.splits["train"].tolist())}
+    found = trained.answer("?X . r0(?X, e1)", 30)
+    assert all(answer.probability for answer in found)
+    assert found.num_known == len(graph.answers("?X . r0(?X, e1)"))  # held out, but known
+    betae(graph, RECIPE, "--resume")
+
+    more = [("e1", "r0", "new"), ("e2", "r0", "new")]
+    KnowledgeGraph.open(tmp_path / "graph").extended(more).save(tmp_path / "graph", overwrite=True)
+    grown = Run.open(tmp_path / "run")
+    assert sorted(grown.graph.splits["valid"].tolist()) == held_out
+    assert grown.answer("?X . r0(?X, new)").num_known == 2
+    result = run("train", tmp_path / "graph", "--out", tmp_path / "run", "--resume")
+    assert "has gained or lost edges" in flat(str(result.exception))
+    command = ["train", tmp_path / "graph", "--out", tmp_path / "next", "--from", tmp_path / "run"]
+    assert run(*command).exit_code == 0
+    assert sorted(Run.open(tmp_path / "next").graph.splits["valid"].tolist()) == held_out
+
+
+def test_too_few_edges_to_hold_any_out(betae, tmp_path):
     (end, written), error = betae(two_hubs("test"))
     assert end.startswith("all steps done at step 10, ")  # no best of anything
     assert written == f"written to {tmp_path / 'run'}"
     assert "Warning: the graph has no validation edges" in error
-    assert "answers will be ranked by embedding, without probabilities." in error
-    assert "Ingest the graph with --valid 0.05" in error
+    assert "ranked by embedding, without probabilities. Ingest it with --valid 0.05" in error
     assert BELOW not in error
 
     def answer(*options):
@@ -142,7 +172,7 @@ def test_without_validation_edges_answers_have_no_probabilities(betae, tmp_path)
         [row for row in told["answers"] if row["status"] == status]
         for status in ("known", "predicted")
     )
-    odd = {"e0", *(f"e{number}" for number in range(3, 30, 2))}
+    odd = {f"e{number}" for number in range(3, 30, 2)}
     assert {row["entity"] for row in known} == odd
     assert len(predicted) == 30 - len(odd)
     for row in told["answers"]:
@@ -151,7 +181,7 @@ def test_without_validation_edges_answers_have_no_probabilities(betae, tmp_path)
     scores = [row["score"] for row in predicted]
     assert scores == sorted(scores, reverse=True)
     lines = answer().splitlines()
-    assert lines[1] == "15 known answers"  # nothing is expected
+    assert lines[1] == "14 known answers"  # nothing is expected
     assert [line.split()[1] for line in lines[3:]] == ["-"] * 30
     assert not (tmp_path / "run" / "edges.json").exists()
 

@@ -96,7 +96,7 @@ def test_a_rule_leads_to_the_answers_of_its_body():
 
 def test_rules_are_kept(tmp_path):
     rules = mined(small_graph())
-    rules.save(tmp_path / "rules", "of a graph")
+    rules.save(tmp_path / "rules", "of a graph", 9)
     found = RuleSet.open(tmp_path / "rules")
     assert [found.rule(i) for i in range(len(found))] == [rules.rule(i) for i in range(len(rules))]
     confidence = [rule.confidence for rule in found.best()]
@@ -116,13 +116,13 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_crafted_rules_are_refused(damage, tmp_path):
     rules = mined(small_graph())
-    RuleSet(**{**vars(rules), **DAMAGE[damage](rules)}).save(tmp_path / "rules", "")
+    RuleSet(**{**vars(rules), **DAMAGE[damage](rules)}).save(tmp_path / "rules", "", 0)
     with pytest.raises(StoreError, match="damaged"):
         RuleSet.open(tmp_path / "rules")
 
 
 def test_a_missing_part_is_named(tmp_path):
-    mined(small_graph()).save(tmp_path / "rules", "")
+    mined(small_graph()).save(tmp_path / "rules", "", 0)
     manifest = read_manifest(tmp_path / "rules", "rules")
     (tmp_path / "rules" / "cases.npy").unlink()
     (tmp_path / "rules" / "manifest.json").unlink()

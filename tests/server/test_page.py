@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
+import betae
 from betae import KnowledgeGraph
 from betae.server.app import PAGE_FOLDER
 from tests.server.conftest import ODD, SCRIPT, serving
@@ -342,6 +343,64 @@ def test_examples_lead_to_answers(browser, of_run):
         page.locator("#examples a").first.click()
         page.locator(".answer.known").first.wait_for()
         assert page.get_by_label("Question").input_value() == examples[0]
+
+
+# ---- reasons ------------------------------------------------------------------------------------
+
+EUROPEAN = urlencode({"q": "?X . located_in(?X, Europe)", "only": "predicted", "entity": "Austria"})
+
+
+@pytest.fixture(scope="module")
+def of_rules(tmp_path_factory):
+    """A client of a server of rules mined from `world`, of which the training edges are known."""
+    world, folder = betae.world(), tmp_path_factory.mktemp("rules")
+    world.without([world_edge(world, edge) for edge in world.splits["test"]]).save(folder / "graph")
+    with serving(betae.mine(KnowledgeGraph.open(folder / "graph"), folder / "run")) as client:
+        yield client
+
+
+def world_edge(graph, edge):
+    head, relation, tail = edge.tolist()
+    return graph.entities[head], graph.relations[relation], graph.entities[tail]
+
+
+def test_the_reasons_for_an_edge_are_drawn(browser, of_rules):
+    with a_page(browser, of_rules, EUROPEAN) as page:
+        assert "Predictions by rules" in page.locator("#about").inner_text()
+        assert page.locator("#method option").count() == 2  # there is no embedding
+        page.locator(".answer").first.click()
+        evidence = page.locator(".why .evidence").first
+        evidence.wait_for()
+        label = page.locator(".answer .label").first.inner_text()
+        predicted = evidence.locator(".chain").first
+        assert predicted.locator(".node").all_inner_texts() == [label, "Europe"]
+        assert predicted.locator(".link.missing").count() == 1
+        path = evidence.locator(".parts .chain").first
+        assert {label, "Europe"} == {*path.locator(".node").all_inner_texts()} & {label, "Europe"}
+        assert path.locator(".node").first.inner_text() == label  # from head to tail
+        assert " of " in evidence.locator(".parts p").first.inner_text()
+        amounts = [
+            float(text.replace("−", "-"))
+            for text in evidence.locator(".parts .percent").all_inner_texts()
+        ]
+        total = float(
+            re.search(r"log-odds of ([+−][0-9.]+)", evidence.inner_text())[1].replace("−", "-")
+        )
+        assert sum(amounts) == pytest.approx(total, abs=0.06)
+        page.locator("#entity .absent button").first.click()
+        page.locator("#entity .absent .evidence").wait_for()
+        assert faults_of(page) == []
+
+
+def test_reasons_fit_a_phone(browser, of_rules):
+    view = {"width": 375, "height": 700}
+    with a_page(browser, of_rules, EUROPEAN, viewport=view, color_scheme="dark") as page:
+        page.locator(".answer").first.click()
+        page.locator(".why .evidence").first.wait_for()
+        page.locator("#entity .absent button").first.click()
+        page.locator("#entity .absent .evidence").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        assert faults_of(page, "color-contrast") == []
 
 
 # ---- what it must put up with -------------------------------------------------------------------

@@ -21,7 +21,7 @@ TOKEN = {"authorization": "Bearer secret"}
 @pytest.fixture(scope="module")
 def served(graph):
     """A process of `betae serve` and its address."""
-    command = [sys.executable, "-m", "betae", "serve", graph.folder, "--port", "0"]
+    command = [sys.executable, "-m", "betae", "serve", graph.folder, "--exact", "--port", "0"]
     environment = {**os.environ, "BETAE_TOKEN": "secret"}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

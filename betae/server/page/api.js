@@ -44,6 +44,8 @@ export const tree = (body, signal) => call("tree", { body, signal });
 export const entities = (text, limit, signal) => search("entities", text, limit, signal);
 export const relations = (text, limit, signal) => search("relations", text, limit, signal);
 
+export const why = (edge) => call(`why?${new URLSearchParams(edge)}`);
+
 export function edges(entity, { offset = 0, limit = 100, missing = 0, signal } = {}) {
   const wanted = new URLSearchParams({ offset, limit, missing });
   return call(`entities/${encodeURIComponent(entity)}/edges?${wanted}`, { signal });

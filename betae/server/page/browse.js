@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { bar } from "./answers.js";
 import { count, el, percent } from "./dom.js";
+import { showEvidence } from "./evidence.js";
 import { pathQuestion } from "./language.js";
 
 const PAGE = 200; // edges
@@ -105,16 +106,37 @@ async function addMissing(holder, name, linkTo, signal) {
     holder.lastChild.textContent = "None found.";
     return;
   }
-  const items = missing.map((edge) =>
-    el(
+  const items = missing.map((edge, place) => {
+    const panel = el("div", { id: `because-${place}`, class: "why", hidden: true });
+    const words = `Why ${edge.head_label} ${edge.relation} ${edge.tail_label}?`;
+    const button = el(
+      "button",
+      { type: "button", "aria-expanded": "false", "aria-controls": panel.id, "aria-label": words },
+      "Why?",
+    );
+    button.addEventListener("click", () => toggleReasons(button, panel, edge));
+    return el(
       "li",
       {},
       el("span", { class: "label" }, `${written(stepOf(edge))} `, otherEnd(edge, linkTo)),
       bar(edge.probability),
       el("span", { class: "percent" }, percent(edge.probability)),
-    ),
-  );
+      button,
+      panel,
+    );
+  });
   holder.replaceChildren(title, el("ul", { class: "absent" }, ...items));
+}
+
+async function toggleReasons(button, panel, { head, relation, tail }) {
+  panel.hidden = !panel.hidden;
+  button.setAttribute("aria-expanded", String(!panel.hidden));
+  if (panel.hidden || panel.childElementCount) return;
+  try {
+    panel.replaceChildren(showEvidence(await api.why({ head, relation, tail })));
+  } catch (error) {
+    panel.replaceChildren(el("p", { role: "alert" }, error.message));
+  }
 }
 
 // ---- paths --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import { el, percent } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
+import { showEvidence } from "./evidence.js";
 
 export function drawDerivation(holder, answer) {
   const picture = el("div", { class: "picture" });
@@ -9,7 +10,11 @@ export function drawDerivation(holder, answer) {
   const text = el("ul", { class: "steps" }, ...words.map((each) => el("li", {}, each)));
   const key =
     "Solid: known edge. Dashed: missing edge with its probability. Dotted: condition.";
-  holder.replaceChildren(picture, el("p", { class: "note" }, key), text);
+  const reasons = missing(answer.why).flatMap(({ edge, evidence }) => [
+    el("h3", {}, `Why ${edge.join(" ")}?`),
+    showEvidence(evidence),
+  ]);
+  holder.replaceChildren(picture, el("p", { class: "note" }, key), text, ...reasons);
   const label = `Derivation of ${answer.label}: ${words.join("; ")}`;
   const make = () => entity(answer.label, [answer.why], "root");
   drawTree(picture, make, { label, boxWidth: 170, gap: 140 });
@@ -45,6 +50,12 @@ function condition(step, name) {
   const draw = (width) => [frame(width, height, "condition"), line(text, 10, 22, width)];
   return { height, children: [], draw, link };
 }
+
+// The missing edges of a derivation that have evidence.
+const missing = (step) => [
+  ...(step.edge && step.evidence ? [step] : []),
+  ...step.sources.flatMap(missing),
+];
 
 function sentences(step) {
   const below = step.sources.flatMap(sentences);

@@ -183,9 +183,10 @@ async function start() {
   const sizes = [count(graph.entities, "entity"), count(graph.relations, "relation")].join(", ");
   const words = model
     ? `Predictions by ${model.predictors.join(" and ")}.`
-    : "No model: exact answers only.";
+    : "Predictions are off: exact answers only.";
   byId("about").textContent = `A graph of ${sizes}. ${words}`;
   if (!model) show(byId("method-field"), false);
+  if (model?.name === "rules") byId("method").querySelector("[value=embedding]").remove();
   show(byId("ask"), true);
   show(byId("browse"), true);
   await Promise.all([render(), offerExamples()]);
