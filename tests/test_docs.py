@@ -80,6 +80,8 @@ def folder(tmp_path):
         "wrong-facts.tsv": "Ada\tlives_in\tParis\nAda\tlives_in\tParma\n",
         "trips.csv": "city;mode;destination\nOslo;train;Bergen\n",
         "film.ttl": FILM,
+        "films.jsonl": '{"id": "heat", "type": "Film", "name": "Heat", "year": 1995}\n'
+        '{"head": "heat", "relation": "directed_by", "tail": "mann"}\n',
         "treats.csv": "drug,disease\naspirin,pain\n",
         "binds.csv": "drug,gene\naspirin,PTGS1\n",
         "people.csv": "id,name,age,born\nAda,Ada Lovelace,36,1815-12-10\nBob,,27,\n",

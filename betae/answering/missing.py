@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -22,13 +21,11 @@ from betae.evaluation.ranks import Doubles
 from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.storage import writing_file
 
 if TYPE_CHECKING:
     import polars as pl
 
 PAIRS_PER_BATCH = 256
-FORMATS = (".tsv", ".parquet", ".nt")
 REASON_COLUMNS = {"reason": "text", "rule": "rule", "support": "support", "cases": "cases"}
 
 
@@ -87,28 +84,16 @@ class MissingEdges:
         shown = f", {SHOWN_ROWS} of them shown" if len(self) > SHOWN_ROWS else ""
         return f"{len(self):,} missing edge{'' if len(self) == 1 else 's'}{shown}"
 
-    def write(self, path: Path | str) -> None:
-        """Write all columns to a .tsv or .parquet file, or the edges as N-Triples (.nt)."""
-        from betae.graph.rdf import RDF_FORMATS, write_rdf
+    def write(self, path: Path | str, format: str | None = None) -> None:
+        """Write the edges to a file: .tsv, .csv, .parquet and .jsonl hold all columns.
 
-        path = Path(path)
-        check_format(path)
-        buffer = io.BytesIO()  # polars' own errors do not tell a full disk from others
-        if path.suffix == ".tsv":
-            self._frame.write_csv(buffer, separator="\t")
-        elif path.suffix == ".parquet":
-            self._frame.write_parquet(buffer)
-        else:
-            edges = self._frame.select("head", "relation", "tail")
-            write_rdf(edges, buffer, RDF_FORMATS[path.suffix])
-        with writing_file(path) as partial_file:
-            partial_file.write_bytes(buffer.getbuffer())
+        Turtle (.ttl) holds the edges and their probability, by triple terms of RDF 1.2; N-Triples
+        (.nt) the edges only. The format `neo4j` writes an edge file for `neo4j-admin`, or a folder
+        of such files, with the probability as a property.
+        """
+        from betae.graph.writing import write_missing
 
-
-def check_format(path: Path) -> None:
-    """Raise unless missing edges can be written to a file of this name."""
-    if path.suffix not in FORMATS:
-        raise InvalidArgument(f"{path} must end in .tsv, .parquet or .nt.")
+        write_missing(self._frame, Path(path), format)
 
 
 def complete(

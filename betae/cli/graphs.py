@@ -300,6 +300,7 @@ def _as_json(listed: Listed, is_relation: bool) -> dict[str, object]:
         "betae export graph all.csv",
         "betae export graph all.nt.gz",
         "betae export graph - --format ttl | less",
+        "betae export graph for-neo4j --format neo4j",
     )
 )
 def export(
@@ -307,22 +308,27 @@ def export(
     file: Annotated[
         Path,
         typer.Argument(
-            help="File to write: .tsv, .csv, .parquet, .nt or .ttl, all but .parquet also with "
-            ".gz; - for standard output."
+            help="File to write: .tsv, .csv, .parquet, .jsonl, .nt or .ttl, all but .parquet also "
+            "with .gz; - for standard output; a folder with --format neo4j."
         ),
     ],
     split: Annotated[
         Literal["train", "valid", "test", "all"], typer.Option(help="Edges to write.")
     ] = "all",
     format: Annotated[
-        str | None, typer.Option(help="File format; default: by the ending, tsv for -.")
+        str | None,
+        typer.Option(help="File format, or neo4j; default: by the ending, tsv for -."),
     ] = None,
 ) -> None:
-    """Write the edges of a graph by name; as RDF, with all literals."""
+    """Write the edges of a graph by name; as RDF, JSON Lines or for Neo4j, with all literals."""
     from betae.graph.edges import SPLITS
-    from betae.graph.triples import holds_literals
+    from betae.graph.writing import holds_literals
 
     opened = open_graph(graph)
-    opened.export(file, SPLITS if split == "all" else (split,), format)
+    for each in opened.export(file, SPLITS if split == "all" else (split,), format):
+        note(each)
     if opened.literals.size and not holds_literals(file, format):
-        note(f"{opened.literals.size:,} literals were not written: only .nt and .ttl hold them.")
+        note(
+            f"{opened.literals.size:,} literals were not written: .jsonl, .nt, .ttl and "
+            "--format neo4j hold them."
+        )

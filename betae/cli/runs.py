@@ -332,6 +332,7 @@ def report(
         "betae complete run --out missing.tsv",
         "betae complete run --relation capital --above 0.3 --out capitals.nt",
         "betae complete run --entity Austria --above 0.2",
+        "betae complete run --out missing.csv --format neo4j",
         "betae complete run --out missing.parquet --ray auto",
     ),
 )
@@ -346,19 +347,24 @@ def complete_command(
     ] = 0.5,
     target: Annotated[
         Path | None,
-        typer.Option("--out", help="A .tsv, .parquet or .nt file; default: print the best."),
+        typer.Option(
+            "--out",
+            help="A .tsv, .csv, .parquet, .jsonl, .nt or .ttl file; default: print the best.",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="File format, such as neo4j; default: by the ending."),
     ] = None,
     edges: KnownEdges = "all",
     graph: MovedGraph = None,
     ray: RayAddress = None,
 ) -> None:
     """List the most probable missing edges of the graph."""
-    from betae.storage import check_file
-
     if target is not None:
-        if target.suffix not in (".tsv", ".parquet", ".nt"):  # before torch is imported
-            raise InvalidArgument(f"{target} must end in .tsv, .parquet or .nt.")
-        check_file(target)
+        from betae.graph.writing import check_target
+
+        check_target(target, format)  # before torch is imported
 
     from betae.cli.progress import showing_work
     from betae.cli.show import draw_edges
@@ -376,7 +382,7 @@ def complete_command(
     if target is None:
         out.print(draw_edges(found))
     else:
-        found.write(target)
+        found.write(target, format)
         say(f"{len(found):,} missing edges written to {target}")
 
 

@@ -408,23 +408,23 @@ class KnowledgeGraph:
 
     def export(
         self, path: Path | str, splits: Sequence[Split] = SPLITS, format: str | None = None
-    ) -> None:
+    ) -> list[str]:
         """Write the edges of some splits by name to a file, `-` for standard output.
 
-        The file's ending gives the format (.tsv, .csv, .parquet, .nt, .ttl), unless `format` does;
-        `.gz` may follow. RDF includes the literals of the entities and relations of these edges,
-        or all of them with all splits.
+        The file's ending gives the format (.tsv, .csv, .parquet, .jsonl, .nt, .ttl), unless
+        `format` does; `.gz` may follow. The format `neo4j` writes a folder for `neo4j-admin`. RDF,
+        JSON Lines and Neo4j include the literals of the entities and relations of these edges, or
+        all of them with all splits. Returns notes on what the format cannot hold.
         """
-        from betae.graph.triples import write_triples
+        from betae.graph.writing import write_graph
 
-        suffix = None if format is None else f".{format.lower().lstrip('.')}"
-        if str(path) == "-" and suffix is None:
-            suffix = ".tsv"
+        entities: Sequence[str] = self.entities
         edges, literals = self.to_polars(splits), self.literals.named(self.entities, self.relations)
         if set(splits) != set(SPLITS):
             names = {name for column in edges for name in column.unique()}
             literals = literals.filter(literals["subject"].is_in(names))
-        write_triples(edges, Path(path), literals, self.prefixes, suffix)
+            entities = edges["head"].append(edges["tail"]).unique().sort().to_list()
+        return write_graph(edges, Path(path), [*entities], literals, self.prefixes, format)
 
     def to_polars(self, splits: Sequence[Split] = SPLITS) -> pl.DataFrame:
         """Return the edges of some splits by name: a frame of head, relation and tail."""

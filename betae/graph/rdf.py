@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote, unquote
 from xml.parsers import expat
 
@@ -21,7 +21,7 @@ import pyoxigraph as ox
 
 from betae.errors import TripleError
 from betae.graph.delimited import STRINGS
-from betae.graph.literals import NAME, NAMED
+from betae.graph.literals import NAME, NAMED, RDF
 from betae.graph.source import Content, Source, explaining_gzip
 
 TRIPLES_PER_BATCH = 100_000
@@ -29,6 +29,8 @@ PARSER_POSITION = re.compile(r"^Parser error at line \d+ [^:]*: ")  # TripleErro
 RELATIVE = " Write absolute IRIs, or declare a base: @base <http://example.org/> ."
 RDF_FORMATS = {".nt": ox.RdfFormat.N_TRIPLES, ".ttl": ox.RdfFormat.TURTLE}
 OTHER_NAMES = "urn:betae:"
+PROBABILITY = ox.NamedNode(OTHER_NAMES + "probability")
+REIFIES = ox.NamedNode(RDF + "reifies")
 BLANK = "_:"
 RANDOM_ID = re.compile("[0-9a-f]{20,32}")  # given by pyoxigraph to nodes without a name
 BLANK_LABEL = re.compile(r"\w(?:[\w.-]*[\w-])?", re.ASCII)  # allowed after _: in every syntax
@@ -48,13 +50,14 @@ def read_rdf(
     """Yield the edges of a file in batches, with `blank_node_prefix` in names of blank nodes."""
     has_nameless = syntax not in (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS)
     name_of, is_empty = _Naming(blank_node_prefix, has_nameless), True
+    about_triples: set[Any] = set()
     try:
         with explaining_gzip(source.path), source.open() as file:
             if file.read(len(BOM_UTF8)) != BOM_UTF8:
                 file.seek(0)
             parser = ox.parse(input=file, format=syntax)
             while quads := list(islice(parser, TRIPLES_PER_BATCH)):
-                edges, literals = _sorted_out(quads, content, name_of)
+                edges, literals = _sorted_out(quads, content, name_of, about_triples)
                 is_empty = is_empty and not edges and not literals
                 if literals:
                     content.literals.append(pl.DataFrame(literals, schema=NAMED, orient="row"))
@@ -87,14 +90,17 @@ def _check_is_whole(file: IO[bytes], source: Source) -> None:
 
 
 def _sorted_out(
-    quads: Iterable[ox.Quad], content: Content, name_of: _Naming
+    quads: Iterable[ox.Quad], content: Content, name_of: _Naming, about_triples: set[Any]
 ) -> tuple[list[tuple[str, str, str]], list[tuple[str, ...]]]:
-    """Return the edges and the literals of quads."""
+    """Return the edges and the literals of quads; `about_triples` collects their subjects."""
     edges: list[tuple[str, str, str]] = []
     literals: list[tuple[str, ...]] = []
     for quad in quads:
         subject, predicate, value = quad.subject, quad.predicate, quad.object
         if isinstance(subject, ox.Triple) or isinstance(value, ox.Triple):
+            about_triples.add(subject)
+            content.report.quoted_triples_skipped += 1
+        elif about_triples and subject in about_triples:
             content.report.quoted_triples_skipped += 1
         elif not isinstance(value, ox.Literal):
             edges.append((name_of(subject), name_of(predicate), name_of(value)))
@@ -163,6 +169,20 @@ def write_rdf(
         )
     )
     ox.serialize(chain(edges, of_literals), file, syntax, prefixes=dict(prefixes))
+
+
+def write_probabilities(edges: pl.DataFrame, file: IO[bytes], syntax: ox.RdfFormat) -> None:
+    """Write edges and, about each by a triple term of RDF 1.2, its probability."""
+
+    def statements() -> Iterator[ox.Triple]:
+        for number, (head, relation, tail, probability) in enumerate(edges.iter_rows()):
+            edge = ox.Triple(node_of(head), _named_node(relation), node_of(tail))
+            reifier = ox.BlankNode(f"edge{number}")
+            yield edge
+            yield ox.Triple(reifier, REIFIES, edge)
+            yield ox.Triple(reifier, PROBABILITY, ox.Literal(float(probability)))
+
+    ox.serialize(statements(), file, syntax)
 
 
 def _literal(text: str, datatype: ox.NamedNode, language: str) -> ox.Literal:

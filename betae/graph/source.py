@@ -31,7 +31,7 @@ NO_SUCH_FILE = "there is no such file."
 NO_MATCH = "no file matches the pattern."
 SUFFIXES = (
     *(".parquet", ".tsv", ".txt", ".csv"),
-    *(".nt", ".ttl", ".nq", ".trig", ".n3", ".rdf", ".xml", ".jsonld"),
+    *(".nt", ".ttl", ".nq", ".trig", ".n3", ".rdf", ".xml", ".jsonld", ".jsonl", ".ndjson"),
 )
 HIDDEN = (".", "_")  # first characters of files that hold no data, such as _SUCCESS
 PATTERN = "*?["
@@ -276,7 +276,8 @@ def _guess(content: bytes, name: Path, delimiter: str | None) -> str:
     if line.startswith((b"<", b"_:")) and line.endswith(b".") and b"\t<" not in line[:-1]:
         return ".nt"
     if text.startswith((b"{", b"[")):
-        return ".jsonld"
+        is_lines = line.startswith(b"{") and line.endswith(b"}") and b'"@context"' not in line
+        return ".jsonl" if is_lines else ".jsonld"
     if b"\t" in line or delimiter is not None:
         return ".tsv"
     if b"," in line:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,21 @@ from typing import Any
 import polars as pl
 
 from betae.errors import TripleError
-from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, STRINGS, Table, relation_of_file
+from betae.graph.delimited import ROWS_PER_BATCH, SEPARATORS, Table
 from betae.graph.literals import BOOLEAN, NAME, RDF_TYPE, STRING, TIME, XSD
-from betae.graph.source import EMPTY, Content, Reading, ReadReport, Source
+from betae.graph.source import EMPTY, Reading, ReadReport, Source
 
 INTEGER, DOUBLE = XSD + "integer", XSD + "double"
 DATE, DATE_TIME = XSD + "date", XSD + "dateTime"
 DATATYPES = {  # of cells of text; the first pattern that fits counts
-    INTEGER: r"^[+-]?\d+$",
-    XSD + "decimal": r"^[+-]?(\d+\.\d*|\.\d+)$",
-    DOUBLE: r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+$",
+    INTEGER: r"^[+-]?[0-9]+$",
+    XSD + "decimal": r"^[+-]?([0-9]+\.[0-9]*|\.[0-9]+)$",
+    DOUBLE: r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+$",
     BOOLEAN: r"^(true|false)$",
-    DATE: r"^\d{4}-\d\d-\d\d$",
-    DATE_TIME: r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?$",
-    TIME: r"^\d\d:\d\d:\d\d$",
+    DATE: r"^[0-9]{4}-[0-9][0-9]-[0-9][0-9]$",
+    DATE_TIME: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?$",
+    TIME: r"^[0-9][0-9]:[0-9][0-9]:[0-9][0-9]$",
 }
 KINDS = {  # what a cell of a column is called in a note -> the datatypes
     "a number": (INTEGER, XSD + "decimal", DOUBLE),
@@ -63,7 +64,7 @@ NEO4J_TYPES: dict[str, Datatypes] = {
 }
 NEO4J_ROLES = ("ID", "LABEL", "START_ID", "END_ID", "TYPE", "IGNORE")
 NEO4J_HEADER = re.compile(
-    r"(?P<name>[^:]*):(?P<kind>\w+)(?P<many>\[\])?(?:\((?P<space>[^)]*)\))?(?:\{.*\})?"
+    r"(?P<name>.*):(?P<kind>\w+)(?P<many>\[\])?(?:\((?P<space>[^)]*)\))?(?:\{.*\})?"
 )
 SPACE = "::"  # between the space of an id and the id, in a name
 
@@ -129,49 +130,6 @@ def read_nodes(source: Source, report: ReadReport, reading: Reading) -> Iterator
         )
 
 
-def is_neo4j(source: Source) -> bool:
-    """Tell whether the first line of a TSV or CSV file is a header of Neo4j's importer."""
-    with closing(source.lines()) as lines:
-        return bool(re.search(r":(START_ID|ID)\b", next(lines, "")))
-
-
-def read_neo4j(source: Source, content: Content, reading: Reading) -> Iterator[pl.DataFrame]:
-    """Yield the edges of a file for Neo4j's importer; the content gets the literals of its nodes.
-
-    A file of edges has the columns :START_ID, :END_ID and :TYPE; without :TYPE, the relation is the
-    file's name, such as `edges-Compound_Treats_Disease.tsv`.
-    """
-    table = Table(source, reading)
-    columns = parse_header(table.header)
-    roles = [column.role for column in columns]
-    if "ID" in roles and not {"START_ID", "END_ID"} & {*roles}:
-        for literals in read_nodes(source, content.report, reading):
-            content.literals.append(literals)
-            content.report.literals += len(literals.drop_nulls("property"))
-            yield pl.DataFrame(schema=STRINGS)
-        return
-    for role in ("START_ID", "END_ID"):
-        if roles.count(role) != 1:
-            raise TripleError(f"one column must be :{role}.", source.path, 1)
-        table.require(roles.index(role))
-    if "TYPE" in roles:
-        table.require(roles.index("TYPE"))
-    if others := [column.name for column in columns if column.role == "PROPERTY"]:
-        report = f"{source.path}: properties of edges are not kept: {', '.join(others)}."
-        content.report.notes.append(report)
-    start, end = (columns[roles.index(role)] for role in ("START_ID", "END_ID"))
-    relation: pl.Expr | pl.Series = pl.lit(relation_of_file(source.path))
-    for batch in table.batches():
-        if "TYPE" in roles:
-            relation = batch.to_series(roles.index("TYPE"))
-        yield pl.DataFrame(
-            {
-                "head": in_space(batch.to_series(roles.index("START_ID")), start.space),
-                "tail": in_space(batch.to_series(roles.index("END_ID")), end.space),
-            }
-        ).select("head", relation.alias("relation"), "tail")
-
-
 @contextmanager
 def scanning_parquet(source: Source) -> Iterator[pl.LazyFrame]:
     """Yield a Parquet file as a lazy frame; errors name the file."""
@@ -207,8 +165,8 @@ def _kinds(table: Table, columns: Sequence[Column], report: ReadReport) -> list[
     counts = [dict.fromkeys(KINDS.values(), 0) for _ in columns]
     sizes = [0] * len(columns)
     for batch in table.batches():
-        for number in range(len(columns)):
-            cells = batch.to_series(number).drop_nulls()
+        for number, column in enumerate(columns):
+            cells = _values(batch.to_series(number), column)
             sizes[number] += len(cells)
             for datatypes in counts[number]:
                 counts[number][datatypes] += int(_fits(cells, datatypes).sum())
@@ -227,6 +185,17 @@ def _kinds(table: Table, columns: Sequence[Column], report: ReadReport) -> list[
     return found
 
 
+def _values(cells: pl.Series, column: Column) -> pl.Series:
+    """Return the values in the cells of a column, without empty ones."""
+    values = cells.str.split(";").explode() if column.is_list else cells
+    return values.filter(values != "")
+
+
+def matcher(datatypes: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of text of some datatypes, for Python: there, $ also fits before a \\n."""
+    return re.compile("|".join(DATATYPES[each] for each in datatypes).replace("$", r"\Z"))
+
+
 def _fits(cells: pl.Series, datatypes: Datatypes) -> pl.Series:
     """Mask of the cells that are of one of some datatypes."""
     return cells.str.contains("|".join(DATATYPES[each] for each in datatypes))
@@ -236,12 +205,17 @@ def _note_others(
     table: Table, number: int, column: Column, datatypes: Datatypes, report: ReadReport
 ) -> None:
     """Note the cells of a typed column that are not of its type."""
-    columns = (batch.to_series(number).drop_nulls() for batch in table.batches())
+    columns = (_values(batch.to_series(number), column) for batch in table.batches())
     count = sum(int((~_fits(cells, datatypes)).sum()) for cells in columns)
     if not count:
         return
-    pattern = re.compile("|".join(DATATYPES[each] for each in datatypes))
-    line, text = table.first_line(number, lambda cell: bool(cell) and not pattern.search(cell))
+    pattern = matcher(datatypes)
+
+    def is_other(cell: str) -> bool:
+        values = cell.split(";") if column.is_list else [cell]
+        return any(each and not pattern.search(each) for each in values)
+
+    line, text = table.first_line(number, is_other)
     kind = next(name for name, each in KINDS.items() if set(datatypes) <= set(each))
     others = f", like {count - 1:,} more cells" if count > 1 else ""
     report.notes.append(

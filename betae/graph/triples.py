@@ -1,4 +1,4 @@
-"""Read triples from files and tables in memory into names and ids; write them to files.
+"""Read triples from files and tables in memory into names and ids.
 
 Ids follow the sorted order of names, so the same set of triples gives the same graph whatever file,
 order or format it came in. TSV (also .txt), CSV and Parquet go through polars, every RDF syntax
@@ -7,10 +7,7 @@ through pyoxigraph; all but Parquet may be gzipped.
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +32,9 @@ from betae.graph.delimited import (
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.literals import ALT_LABEL, LABELS, NAMED, RDFS_LABEL, STRING
 from betae.graph.names import Label, in_order
-from betae.graph.rdf import RDF_FORMATS, rdf_format, read_rdf, write_rdf
+from betae.graph.neo4j import is_neo4j, read_neo4j
+from betae.graph.objects import JSON_LINES, is_json_lines, read_objects
+from betae.graph.rdf import rdf_format, read_rdf
 from betae.graph.source import (
     COLUMNS,
     DEFAULT,
@@ -54,19 +53,14 @@ from betae.graph.source import (
 )
 from betae.graph.tables import (
     SPACE,
-    is_neo4j,
     nodes_of_frame,
-    read_neo4j,
     read_nodes,
     scanning_parquet,
 )
 from betae.remote import is_address
-from betae.storage import writing_file
 
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
-STANDARD_OUTPUT = STANDARD_INPUT
 IN_MEMORY = Path("the triples")  # how messages call tables in memory
-WRITTEN_FORMATS = (*SEPARATORS, ".parquet", *RDF_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -377,11 +371,14 @@ def read_file(
         return read_delimited(source, content.report, schema, reading)
     if source.suffix == ".parquet":
         return read_parquet(source, content.report, reading)
+    if source.suffix in JSON_LINES or (source.suffix == ".json" and is_json_lines(source)):
+        return read_objects(source, content, reading)
     syntax = rdf_format(source.suffix)
     if syntax is None:
         raise TripleError(
-            f"unknown format {source.suffix!r}. Known: {', '.join(SEPARATORS)}, .parquet and RDF "
-            "(.nt, .ttl, .nq, .trig, .n3, .rdf, .xml, .jsonld), also with .gz. Name it: --format.",
+            f"unknown format {source.suffix!r}. Known: {', '.join(SEPARATORS)}, .parquet, .jsonl, "
+            ".ndjson and RDF (.nt, .ttl, .nq, .trig, .n3, .rdf, .xml, .jsonld), also with .gz. "
+            "Name it: --format.",
             source.path,
         )
     return read_rdf(source, content, syntax, blank_node_prefix)
@@ -542,60 +539,3 @@ def _prefixes_in_use(graph: Any) -> dict[str, str]:
 def _is_from(package: str, rows: Any) -> bool:
     """Tell whether the class of an object is from a package, without importing that."""
     return any(kind.__module__.split(".")[0] == package for kind in type(rows).__mro__)
-
-
-# ---- writing ------------------------------------------------------------------------------------
-
-
-def holds_literals(path: Path, format: str | None = None) -> bool:
-    """Tell whether a file that is written has literals as well as edges."""
-    suffix = suffix_of(path) if format is None else f".{format.lower().lstrip('.')}"
-    return suffix in RDF_FORMATS
-
-
-def write_triples(
-    triples: pl.DataFrame,
-    path: Path,
-    literals: pl.DataFrame,
-    prefixes: Mapping[str, str],
-    suffix: str | None = None,
-) -> None:
-    """Write a frame of head, relation, tail to a file, whole or not at all, or to `-`.
-
-    Only RDF holds literals (by name) and prefixes. `suffix` overrides the path's own.
-    """
-    suffix, is_zipped = suffix or suffix_of(path), path.suffix.lower() == ".gz"
-    if suffix not in WRITTEN_FORMATS or (is_zipped and suffix == ".parquet"):
-        ending = suffix + ".gz" * is_zipped
-        fault = f"cannot write {ending!r}" if ending else "the name has no ending"
-        raise TripleError(
-            f"{fault}. Choose {', '.join(WRITTEN_FORMATS)}; all but .parquet also with .gz; or "
-            "name it: --format csv.",
-            path,
-        )
-    # Into memory first: polars' errors do not tell a full disk from any other. The header keeps the
-    # first row from being mistaken for one.
-    buffer = io.BytesIO()
-    if suffix == ".parquet":
-        triples.write_parquet(buffer)
-    elif suffix == ".csv":
-        triples.write_csv(buffer, quote_style="always")
-    elif suffix in SEPARATORS:
-        lost = triples.filter(pl.any_horizontal(pl.all().str.contains(r"[\t\r\n]")))
-        if len(lost):
-            raise TripleError(
-                f"the triple {lost.row(0)} does not survive TSV: a name has a tab or a line break. "
-                "Write .csv, .parquet or .nt instead.",
-                path,
-            )
-        triples.write_csv(buffer, separator="\t", quote_style="never")
-    else:
-        write_rdf(triples, buffer, RDF_FORMATS[suffix], literals, prefixes)
-    content: bytes | memoryview = buffer.getbuffer()
-    content = gzip.compress(content, compresslevel=6, mtime=0) if is_zipped else content
-    if str(path) == STANDARD_OUTPUT:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    with writing_file(path) as partial:
-        partial.write_bytes(content)

@@ -442,3 +442,6 @@ def test_hetionet_as_it_comes_has_the_edges_of_its_table(shared_data):
         "SELECT ?x { ?x a <Compound> ; <Compound_Treats_Disease> <hypertension> } LIMIT 3"
     )
     assert len([*rows]) == 3
+    question = "?X . Compound(?X) & Compound_Treats_Disease(?X, hypertension)"
+    treating = table.select("?X . Compound_treats_Disease(?X, hypertension)")
+    assert [*graph.select(question)] == [*treating] != []
