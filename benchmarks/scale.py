@@ -3,11 +3,11 @@
 python benchmarks/scale.py FOLDER [--entities 5000000] [--edges 30000000] [--small GRAPH]
 
 Makes a graph whose heads, relations and tails follow power laws, ingests it in bounded memory,
-trains BetaE, builds its index and answers questions with it. Each step runs in a process of its
-own, and is skipped if FOLDER has its output. Memory is that of the process at its peak: private
-(its own pages, sampled 20 times a second) and resident (with pages of files that are mapped, which
-the system may take back at any time). `--small` is a graph to train on with the same settings, such
-as FB15k-237: what a step costs there says how the cost grows with entities.
+mines its rules, trains BetaE, builds its index and answers questions with it. Each step runs in a
+process of its own, and is skipped if FOLDER has its output. Memory is that of the process at its
+peak: private (its own pages, sampled 20 times a second) and resident (with pages of files that are
+mapped, which the system may take back at any time). `--small` is a graph to train on with the same
+settings, such as FB15k-237: what a step costs there says how the cost grows with entities.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ def ingest(folder: Path, options: argparse.Namespace) -> dict:
     ingest_files(folder / "triples", out=out, valid=SHARE, test=SHARE, memory=options.memory)
     graph = KnowledgeGraph.open(out, verify=False)
     return {"entities": graph.num_entities, "edges": len(graph.splits["train"])}
+
+
+def mine(folder: Path, options: argparse.Namespace) -> dict:  # noqa: ARG001
+    """Mine the rules of the graph."""
+    from betae import KnowledgeGraph
+    from betae import mine as mine_rules
+
+    graph = KnowledgeGraph.open(folder / "graph", verify=False)
+    run = mine_rules(graph, folder / "mined", overwrite=True)
+    return {"rules": len(run.rules)}
 
 
 def train(folder: Path, options: argparse.Namespace) -> dict:
@@ -154,6 +164,7 @@ def answer(folder: Path, options: argparse.Namespace) -> dict:
 STEPS = {  # with what each leaves behind
     make: "triples",
     ingest: "graph",
+    mine: "mined",
     train_small: "small-run",
     train: "run",
     index: "run/index",

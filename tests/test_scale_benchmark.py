@@ -44,6 +44,7 @@ def test_every_step_leaves_its_output_and_what_it_took(scale, tmp_path, monkeypa
         for step in scale.STEPS
     }
     assert took["ingest"]["edges"] > 2000
+    assert took["mine"]["rules"] > 100
     assert took["train"]["queries a CPU second"] > 0
     assert took["index"]["recall"] > 0.95
     assert took["answer"]["questions"] == 8
