@@ -126,9 +126,9 @@ def complete(
     for start, edges in zip(starts, results, strict=True):
         found.append(edges)
         progress(min(start + PAIRS_PER_BATCH, len(heads)), len(heads))
-    edges = _distinct(np.concatenate(found))
-    reasons = _reasons(completed, edges[1], progress) if with_reasons else {}
-    return MissingEdges(graph, _describe(graph, completed, *edges, reasons))
+    triples, scored = _distinct(np.concatenate(found))
+    reasons = _reasons(completed, scored, progress) if with_reasons else {}
+    return MissingEdges(graph, _describe(graph, completed, triples, scored, reasons))
 
 
 def _pairs(

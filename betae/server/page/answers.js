@@ -1,6 +1,6 @@
 // Ranked answers, and rows of exact answers.
 
-import { drawDerivation } from "./derivation.js";
+import { drawDerivations } from "./derivation.js";
 import { count, el, percent } from "./dom.js";
 import { spell } from "./language.js";
 
@@ -61,7 +61,7 @@ function explain(panel, answer, method, linkTo) {
   const graph = el("div");
   panel.append(graph, el("p", {}, linkTo({ entity: answer.entity }, `Browse ${answer.label}`)));
   if (answer.why) {
-    drawDerivation(graph, answer);
+    drawDerivations(graph, answer);
   } else if (method === "embedding") {
     const words = `The embedding gives a distance (${(-answer.score).toFixed(2)}) and no derivation: `;
     const instead = linkTo({ method: "completed" }, "ask the completed graph");

@@ -1,22 +1,37 @@
-// The best derivation of an answer, drawn as a small graph.
+// The best derivations of an answer, each drawn as a small graph, and what speaks for them.
 
-import { el, percent } from "./dom.js";
+import { count, el, percent } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
 import { showEvidence } from "./evidence.js";
 
-export function drawDerivation(holder, answer) {
-  const picture = el("div", { class: "picture" });
-  const words = sentences(answer.why);
-  const text = el("ul", { class: "steps" }, ...words.map((each) => el("li", {}, each)));
-  const key =
-    "Solid: known edge. Dashed: missing edge with its probability. Dotted: condition.";
-  const reasons = missing(answer.why).flatMap(({ edge, evidence }) => [
-    el("h3", {}, `Why ${edge.join(" ")}?`),
+const KEY = "Solid: known edge. Dashed: missing edge with its probability. Dotted: condition.";
+
+export function drawDerivations(holder, answer) {
+  const steps = [answer.why, ...answer.further];
+  const parts = steps.flatMap((step, place) => {
+    const part = el("div");
+    drawDerivation(part, answer.label, step);
+    const title = `Derivation ${place + 1} of ${answer.num_derivations ?? steps.length}`;
+    return steps.length > 1 ? [el("h3", {}, title), part] : [part];
+  });
+  const more = (answer.num_derivations ?? 0) - steps.length;
+  const added = answer.others > 0.001 ? `; they add ${percent(answer.others)}` : "";
+  const rest = more > 0 ? `And ${count(more, "derivation")} more${added}. ` : "";
+  const reasons = steps.flatMap(missing).map(({ edge, evidence }) => [edge.join(" "), evidence]);
+  const once = [...new Map(reasons)].flatMap(([edge, evidence]) => [
+    el("h3", {}, `Why ${edge}?`),
     showEvidence(evidence),
   ]);
-  holder.replaceChildren(picture, el("p", { class: "note" }, key), text, ...reasons);
-  const label = `Derivation of ${answer.label}: ${words.join("; ")}`;
-  const make = () => entity(answer.label, [answer.why], "root");
+  holder.replaceChildren(...parts, el("p", { class: "note" }, rest + KEY), ...once);
+}
+
+function drawDerivation(holder, name, why) {
+  const picture = el("div", { class: "picture" });
+  const words = sentences(why);
+  const text = el("ul", { class: "steps" }, ...words.map((each) => el("li", {}, each)));
+  holder.replaceChildren(picture, text);
+  const label = `Derivation of ${name}: ${words.join("; ")}`;
+  const make = () => entity(name, [why], "root");
   drawTree(picture, make, { label, boxWidth: 170, gap: 140 });
 }
 
