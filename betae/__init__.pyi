@@ -10,7 +10,7 @@ from .exact.select import Selection
 from .graph.graph import KnowledgeGraph
 from .graph.outofcore import ingest
 from .models import BetaConfig, ComplexConfig, GQEConfig, Query2BoxConfig
-from .queries.ast import Entity, Query
+from .queries.ast import Entity, IsA, Query, Where
 from .querysets.query_set import QuerySet
 from .run import Run, mine, train
 from .training.config import (
@@ -34,6 +34,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "GQEConfig",
+    "IsA",
     "KnowledgeGraph",
     "MarginConfig",
     "MissingEdges",
@@ -45,6 +46,7 @@ __all__ = [
     "SoftmaxConfig",
     "TrainConfig",
     "ValidationConfig",
+    "Where",
     "ingest",
     "mine",
     "read",

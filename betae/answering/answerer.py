@@ -44,11 +44,13 @@ from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.results import Method
 from betae.exact.answers import answers, answers_batch, refuted, sure_answers
+from betae.exact.unknown import unknown_values
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.execute import UnionForm
 from betae.models.store import load_model
 from betae.queries.ast import Query
+from betae.queries.formula import Question
 from betae.queries.read import read_question, unresolve
 from betae.queries.structures import has_negation
 from betae.rules.rule_set import RuleSet
@@ -131,7 +133,7 @@ class Answerer:
 
     def _read(self, request: QuestionRequest) -> tuple[Query, int]:
         """Check a request; return its query of ids and the number of answers it asks for."""
-        question = read_question(request.question, self.graph)
+        question = read_question(request.question, self.graph, edges=self.edges)
         limit = DEFAULT_K if question.limit is None else question.limit
         k = limit if request.k is None else request.k
         check_positive("k", k, whole=True)
@@ -163,6 +165,7 @@ class Answerer:
             num_assumed=len(known) - len(certain),
             expected=expected,
             entropy=ranking.entropy,
+            notes=unknown_values(self.graph, Question.from_tree(query), self.edges),
         )
 
     def _describe(self, listed: _Listed, i: int, ranking: Ranking, explain: bool) -> Answer:

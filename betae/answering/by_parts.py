@@ -40,11 +40,12 @@ from betae.errors import UnsupportedQuery
 from betae.evaluation.results import Method
 from betae.graph.edges import Adjacency, Edges
 from betae.graph.graph import KnowledgeGraph
-from betae.queries.ast import And, Entity, Not, Or, Project, Query, nodes
+from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, nodes
 from betae.querysets.sample import random_stream
 
 PART_SAMPLE = 1000  # entities of the random sample
 PROPOSED_TAILS = 200  # that an index proposes for a (head, relation), beside known ones
+MAX_MEMBERS = 10_000  # of a condition that is not joined with any other
 MAX_KNOWN_TAILS = 10_000  # of a step; further ones are skipped
 PART_CACHE_BYTES = 2**27
 MANY_EDGES = 10_000  # entities with more are searched for edges by binary search
@@ -76,6 +77,8 @@ class ByParts:
         """Return the entities that a query may lead to, including those on the way."""
         if isinstance(query, Entity):
             return np.array([int(query.name)])
+        if isinstance(query, Condition):  # a large one only filters: see `_is_bounded`
+            return (query.ids if _is_bounded(query) else query.ids[:0]).astype(np.int64)
         found = np.unique(np.concatenate([*map(self._gather, query.operands)]))
         if not isinstance(query, Project):
             return found
@@ -144,6 +147,8 @@ def _is_bounded(query: Query) -> bool:
     match query:
         case Not():
             return False
+        case Condition():
+            return len(query.ids) <= MAX_MEMBERS
         case And():
             return any(map(_is_bounded, query.operands))
         case Or():
@@ -167,6 +172,9 @@ class Part:
         """Return a query with local ids of entities."""
         if isinstance(query, Entity):
             return Entity(int(np.searchsorted(self.ids, int(query.name))))
+        if isinstance(query, Condition):
+            is_member = np.isin(self.ids, query.ids)
+            return query.with_members(np.flatnonzero(is_member).astype(np.int32))
         return query.with_operands(*map(self.local, query.operands))
 
 

@@ -10,6 +10,7 @@ a part of the question, only they count.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,13 +26,22 @@ from betae.answering.edges import Floats
 from betae.answering.evidence import Evidence
 from betae.answering.results import Derived, Step
 from betae.answering.support import MOST_WAYS
-from betae.answering.truth import NEGLIGIBLE, TruthTree, best_derivations, both, either
+from betae.answering.truth import (
+    NEGLIGIBLE,
+    TruthTree,
+    best_derivations,
+    both,
+    either,
+    is_factor,
+)
 from betae.answering.why import explain_edge
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
-from betae.queries.ast import And, Entity, Not, Or, Project, Query
+from betae.graph.values import spell_value
+from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, Where
 from betae.queries.read import unresolve
 from betae.queries.structures import fill, structure_of
+from betae.queries.syntax import spell_condition
 
 SHOWN_DERIVATIONS = 3
 SHOWN_SHARE = 0.1  # of the probability of the best one, at least
@@ -199,9 +209,28 @@ class Derivations:
             case Not(operand):
                 text = f"{label} is not among {self._text(operand)}"
                 return Step(text, "not", way.probability)
+            case Condition() if self._truth(node, entity):
+                return Step(self._fact(node, entity), "known", 1.0)
         if self._truth(node, entity):
             return Step(label, "known", 1.0)
         return Step(f"{label} is {self._text(node)}", "missing", 0.0)
+
+    def _fact(self, condition: Condition, entity: int) -> str:
+        """Say which value of an entity meets a condition: "Bicycle Race length 181 < 200"."""
+        label, graph = self.graph.entity_label(entity), self.completed.whole
+        if not isinstance(condition, Where):
+            return spell_condition(condition, label)
+        sign, value = condition.operator, condition.value
+        text = graph.literals.matching_value(
+            int(self.completed.probabilities.ids[entity]),
+            graph.property_id(condition.property),
+            sign,
+            value,
+            condition.language,
+        )
+        shown = json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text
+        name = shorten(condition.property, graph.prefixes)
+        return f"{label} {name} {shown} {sign} {spell_value(value)}"
 
     def _edge_step(self, way: _Way, operand: Query, relation: int) -> Step:
         (before,) = way.before
@@ -236,6 +265,6 @@ def _all_hold(node: Query, entity: int, parts: tuple[_Way, ...]) -> _Way:
 
 def _conjunction(parts: Sequence[tuple[Query, float]]) -> float:
     """Return the probability that all conditions on an entity hold, as in `truth`."""
-    conditions = [truth for part, truth in parts if not isinstance(part, Not)]
-    complements = [truth for part, truth in parts if isinstance(part, Not)]
-    return float(reduce(both, conditions, 1.0) * math.prod(complements))
+    conditions = [truth for part, truth in parts if not is_factor(part)]
+    factors = [truth for part, truth in parts if is_factor(part)]
+    return float(reduce(both, conditions, 1.0) * math.prod(factors))

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from betae.queries.ast import And, Entity, Not, Or, Project, Query, nodes
+from betae.queries.ast import And, Not, Or, Project, Query, nodes
 
 Simplified = Query | bool  # True is the set of all entities, False the empty set
 
 
 def apply_identities(query: Query) -> Query:
-    """Simplify a query; complements are left around entities and projections only.
+    """Simplify a query; complements are left around leaves and projections only.
 
     Operands keep their order. The set of all entities becomes `e | !e` and the empty set `e & !e`,
-    for an entity e of the query: truth values of 0 and 1 need no more.
+    for a leaf e of the query: truth values of 0 and 1 need no more.
     """
     return _Identities(query).query
 
@@ -36,8 +36,8 @@ class _Identities:
     """Simplifies one query; sub-queries are compared by their ids."""
 
     def __init__(self, query: Query):
-        entity = next(node for node in nodes(query) if isinstance(node, Entity))
-        self.constants = {True: entity | ~entity, False: entity & ~entity}
+        leaf = next(node for node in nodes(query) if not node.operands)
+        self.constants = {True: leaf | ~leaf, False: leaf & ~leaf}
         self.ids: dict[Query, int] = {}
         self.interned: dict[object, int] = {}
         self.conjuncts: dict[int, frozenset[int]] = {}  # of an intersection, by its id

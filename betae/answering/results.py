@@ -110,6 +110,7 @@ class Answers:
     num_assumed: int  # known answers that a missing fact would refute
     expected: float | None  # the expected number of answers; None without probabilities
     entropy: float | None  # of the question's embedding; None if the model has none
+    notes: tuple[str, ...] = ()  # how many entities have no value for a condition
 
     @property
     def looks_empty(self) -> bool:
@@ -160,7 +161,7 @@ class Answers:
             parts.append(f"about {self.expected:,.{digits}f} expected in all")
         if self.looks_empty:
             parts.append("probably there is none")
-        return "; ".join(parts)
+        return "; ".join([*parts, *self.notes])
 
     def to_polars(self) -> pl.DataFrame:
         """Return a data frame with a row for each answer."""

@@ -3,6 +3,7 @@
 A way gives every variable of the question an entity, and takes one branch of every union:
 
     n(entity a)     = 1 at a, else 0
+    n(condition)    = 1 where it is known to hold, else 0
     n(project r)(x) = sum of n(h) over the known edges (h, r, x)
     n(and)          = product         n(or) = sum         n(not)(x) = 1 if n(x) = 0, else 0
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from betae.answering.edges import flat_ranges
 from betae.answering.identities import apply_identities
 from betae.graph.edges import Adjacency
-from betae.queries.ast import Entity, Not, Or, Project, Query
+from betae.queries.ast import Condition, Entity, Not, Or, Project, Query
 
 MOST_WAYS = 2.0**53  # larger numbers are this one
 
@@ -48,6 +49,8 @@ def _count(adjacency: Adjacency, node: Query) -> Ways:
     match node:
         case Entity(entity):
             return Ways(np.array([entity], dtype=np.int64), np.ones(1))
+        case Condition():
+            return Ways(node.ids.astype(np.int64), np.ones(len(node.ids)))
         case Project(operand, relation):
             return _project(adjacency, _count(adjacency, operand), int(relation))
         case Not(operand):

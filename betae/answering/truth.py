@@ -1,8 +1,9 @@
 """Truth values: evaluate queries over the completed graph.
 
     V(entity a)     = 1 at a, else 0
+    V(condition)    = 1 where it is known to hold, else 0
     V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))      noisy-or over the sources h
-    V(and)          = `both` of the operands, times the complements among them
+    V(and)          = `both` of the operands, times the complements and conditions among them
     V(or)           = 1 - product of complements            noisy-or
     V(not)          = 1 - V
 
@@ -37,7 +38,7 @@ from betae.exact.answers import check_symbols
 from betae.exact.kernels import AdjacencyArrays
 from betae.graph.edges import Ids
 from betae.models.execute import group_queries
-from betae.queries.ast import And, Entity, Not, Project, Query
+from betae.queries.ast import And, Condition, Entity, Not, Project, Query
 from betae.queries.structures import fill
 
 SOURCES = 16  # of a projection, whose missing edges are followed
@@ -132,6 +133,9 @@ class _Evaluator:
                 case Entity(column):
                     found = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
                     found[np.arange(self.num_queries), self.tree.symbols[:, int(column)]] = 1
+                case Condition():
+                    found = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
+                    found[:, node.ids] = 1
                 case Project(operand, column):
                     found = self._project(node, operand, self.tree.symbols[:, int(column)])
                 case Not(operand):
@@ -142,13 +146,13 @@ class _Evaluator:
         return self.tree.nodes[node]
 
     def _and_or(self, node: Query) -> Floats:
-        """Combine the operands, complements last."""
-        operands = sorted(node.operands, key=lambda operand: isinstance(operand, Not))
+        """Combine the operands, complements and conditions last."""
+        operands = sorted(node.operands, key=is_factor)
         values, *others = map(self.visit, operands)
         for operand, other in zip(operands[1:], others, strict=True):
             if not isinstance(node, And):
                 values = (np.maximum if self.is_best else either)(values, other)
-            elif isinstance(operand, Not):
+            elif is_factor(operand):
                 values = values * other
             else:
                 values = both(values, other)
@@ -216,6 +220,11 @@ class _Evaluator:
         slots = np.full(sources.shape, -1, dtype=np.int64)
         slots[sources >= 0] = found[inverse]
         return rows, slots
+
+
+def is_factor(operand: Query) -> bool:
+    """Whether an operand of an intersection multiplies the truth of the others."""
+    return isinstance(operand, Not | Condition)
 
 
 def both(one: Any, other: Any) -> Any:

@@ -156,8 +156,11 @@ def query(
 
         if queries is None:
             num_failed, text = 0, texts[0].text
-            num_answers = _write(_ask(opened, edges, limit, text), chosen, file, opened.prefixes)
+            found = _ask(opened, edges, limit, text)
+            num_answers = _write(found, chosen, file, opened.prefixes)
             written = f"{num_answers:,} answers"
+            for each in getattr(found, "notes", ()):  # of a Selection
+                note(f"{each}.")
             if not num_answers:
                 _suggest_inverse(opened, text, edges)
         else:

@@ -38,7 +38,8 @@ from betae.evaluation.tables import (
     spans,
 )
 from betae.graph.names import local_name, printable, shorten
-from betae.queries.ast import Entity, Not, Project, Query
+from betae.queries.ast import Condition, Entity, Not, Project, Query
+from betae.queries.syntax import spell_condition
 from betae.rules.rule_set import Rule
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _title(node: Query) -> str:
             return f"[bold]{escape(str(name))}[/bold]"
         case Project(_, relation, is_inverse):
             return f"[cyan]{'~' if is_inverse else ''}{escape(str(relation))}[/cyan]"
+        case Condition():
+            return f"[magenta]{escape(spell_condition(node, '?'))}[/magenta]"
     return type(node).__name__.lower()  # and, or, not
 
 

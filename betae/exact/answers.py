@@ -40,21 +40,25 @@ def answers_batch(
     """Return the answers of many queries of any shapes; row i has those of queries[i]."""
     if isinstance(queries, str | Query):
         raise InvalidArgument("answers_batch takes a list of queries; for one, call answers.")
-    return _answers_of_trees(graph, [read_question(each, graph).tree for each in queries], edges)
+    return _answers_of_trees(graph, _trees(graph, queries, edges), edges)
 
 
 def sure_answers(
     graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges = "all"
 ) -> Ragged:
     """Return the answers of many queries that stay answers whatever edges are added."""
-    trees = [surely(read_question(each, graph).tree) for each in queries]
+    trees = [surely(tree) for tree in _trees(graph, queries, edges)]
     return _answers_of_trees(graph, trees, edges)
 
 
 def refuted(graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges = "all") -> Ragged:
     """Return the entities that no added edge can make answers, for many queries."""
-    trees = [never(read_question(each, graph).tree) for each in queries]
+    trees = [never(tree) for tree in _trees(graph, queries, edges)]
     return _answers_of_trees(graph, trees, edges)
+
+
+def _trees(graph: KnowledgeGraph, queries: Sequence[str | Query], edges: Edges) -> list[Query]:
+    return [read_question(each, graph, edges=edges).tree for each in queries]
 
 
 def _answers_of_trees(graph: KnowledgeGraph, trees: Sequence[Query | None], edges: Edges) -> Ragged:
@@ -99,9 +103,10 @@ def _in_chunks(
     check_symbols(structure, symbols, len(adjacency.head_offsets) - 1)
     program = kernels.compile_program(structure)
     arrays = kernels.AdjacencyArrays.of(adjacency)
+    conditions = kernels.members_of_conditions(structure)
 
     def run_chunk(chunk: Ids) -> Any:
-        scratch = kernels.Scratch.of(program, arrays)
+        scratch = kernels.Scratch.of(program, arrays, conditions)
         return run(program, np.ascontiguousarray(chunk, dtype=np.int32), arrays, scratch)
 
     size = min(CHUNK, 1 + len(symbols) // 16)  # small enough to keep every core busy

@@ -32,7 +32,7 @@ from betae.queries.formula import (
     Disjunction,
     Equals,
     Formula,
-    IsA,
+    Meets,
     Negation,
     Question,
     Reach,
@@ -174,8 +174,8 @@ class Joins:
                     first, last = pairs.tails_of(np.array([int(head.name)]))
                     return float(last[0] - first[0])
                 return len(pairs) / max(pairs.num_heads, 1) if head in bound else len(pairs)
-            case IsA(_, term, members):
-                return 0.1 if is_known(term) else float(len(_of(members)))
+            case Meets(condition, term):
+                return 0.1 if is_known(term) else float(len(condition.ids))
             case Reach(_, head, tail):
                 num_known = is_known(head) + is_known(tail)
                 return (float(self.num_entities) * PATH_FANOUT, PATH_FANOUT, 0.8)[num_known]
@@ -194,12 +194,12 @@ class Joins:
                 yield from self._equate(one, two, table)
             case Atom(relation, head, tail):
                 yield from self._follow(self.pairs(int(relation)), head, tail, table)
-            case IsA(_, term, members):
+            case Meets(condition, term):
                 values = self._value(term, table)
                 if values is not None:
-                    yield table.take(np.isin(values, _of(members)))
+                    yield table.take(np.isin(values, condition.ids))
                 elif isinstance(term, Variable):
-                    yield from cross(table, {term: _of(members)})
+                    yield from cross(table, {term: condition.ids})
             case Reach(_, head, tail):
                 yield from self._follow(self._reached(step, table), head, tail, table)
             case Negation(part):
@@ -286,12 +286,6 @@ class Joins:
             frontier = EdgePairs(new, self.num_entities)
         reached = EdgePairs(found, self.num_entities)
         return reached.inverse if is_backward else reached
-
-
-def _of(members: Ids | None) -> Ids:
-    """Return the members of a class that is resolved."""
-    assert members is not None
-    return members
 
 
 # ---- bindings and edges -------------------------------------------------------------------------

@@ -9,7 +9,6 @@ Nothing here checks that ids are in range: `answers.check_symbols` does.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -19,11 +18,22 @@ from numpy.typing import NDArray
 
 from betae import parallel
 from betae.graph.edges import Adjacency, Ids, Ragged
-from betae.queries.ast import PLACEHOLDER, And, Entity, Name, Not, Or, Project, Query
+from betae.queries.ast import (
+    PLACEHOLDER,
+    And,
+    Condition,
+    Entity,
+    Name,
+    Not,
+    Or,
+    Project,
+    Query,
+    nodes,
+)
 from betae.queries.rewrite import normal_form
-from betae.queries.structures import columns_of
+from betae.queries.structures import cached_by_structure, columns_of
 
-ENTITY, PROJECT, AND, OR, NOT = range(5)
+ENTITY, PROJECT, AND, OR, NOT, MEMBERS = range(6)
 SEARCH_COST = 16  # finding a pair by binary search costs about as much as this many steps in a row
 FIXED = 8  # added to ENTITY and PROJECT: the argument is the id itself, not a column of symbols
 
@@ -61,11 +71,13 @@ class Scratch(NamedTuple):
     members: NDArray[np.int32]  # (num_entities,)
     stamp: NDArray[np.int32]  # (1,)
     marks: NDArray[np.uint8]  # (num_entities rounded up to 8,), all zero between uses
+    member_offsets: NDArray[np.int64]  # of the conditions of the program, in `all_members`
+    all_members: Ids
 
     @classmethod
-    def of(cls, program: Ids, adjacency: AdjacencyArrays) -> Scratch:
-        """Allocate what `program` needs."""
-        growth = {ENTITY: 1, ENTITY + FIXED: 1, AND: -1, OR: -1}
+    def of(cls, program: Ids, adjacency: AdjacencyArrays, conditions: Ragged) -> Scratch:
+        """Allocate what `program` needs; row i has the members of its condition i."""
+        growth = {ENTITY: 1, ENTITY + FIXED: 1, MEMBERS: 1, AND: -1, OR: -1}
         heights = np.cumsum([growth.get(operation, 0) for operation in program[:, 0].tolist()])
         num_lists, num_entities = int(heights.max()) + 1, len(adjacency.head_offsets) - 1
         return cls(
@@ -77,14 +89,21 @@ class Scratch(NamedTuple):
             np.zeros(num_entities, dtype=np.int32),
             np.zeros(1, dtype=np.int32),
             np.zeros((num_entities + 7) // 8 * 8, dtype=np.uint8),
+            conditions.offsets,
+            conditions.values,
         )
 
 
-@lru_cache(maxsize=4096)
+def members_of_conditions(structure: Query) -> Ragged:
+    """Return the members of the conditions of a structure, a row for each, in post-order."""
+    return Ragged.from_rows([node.ids for node in nodes(structure) if isinstance(node, Condition)])
+
+
+@cached_by_structure
 def compile_program(structure: Query) -> Ids:
     """Turn a structure into its postfix program, (num_steps, 2)."""
     steps: list[tuple[int, int]] = []
-    columns = count()
+    columns, conditions = count(), count()
 
     def step(operation: int, name: Name) -> tuple[int, int]:
         is_open = name is PLACEHOLDER
@@ -94,6 +113,8 @@ def compile_program(structure: Query) -> Ids:
         match node:
             case Entity(name):
                 steps.append(step(ENTITY, name))
+            case Condition():
+                steps.append((MEMBERS, next(conditions)))
             case Project(operand, relation):
                 visit(operand)
                 steps.append(step(PROJECT, relation))
@@ -213,6 +234,12 @@ def run_program(program, symbols, adjacency, scratch):  # type: ignore[no-untype
             entity = symbols[argument] if operation == ENTITY else argument
             scratch.ids[scratch.slots[top], 0] = entity
             scratch.sizes[top], scratch.is_complement[top] = 1, False
+        elif operation == MEMBERS:
+            top += 1
+            first, last = scratch.member_offsets[argument], scratch.member_offsets[argument + 1]
+            members = scratch.all_members[first:last]
+            scratch.ids[scratch.slots[top], : last - first] = members
+            scratch.sizes[top], scratch.is_complement[top] = last - first, False
         elif operation == PROJECT or operation == PROJECT + FIXED:
             relation = symbols[argument] if operation == PROJECT else argument
             _project(adjacency, scratch, top, relation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, QueryError, UnresolvedName, UnsupportedQuery
 from betae.exact.joins import Joins
 from betae.exact.sparql import Solutions, names_and_labels
+from betae.exact.unknown import unknown_values
 from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
@@ -41,7 +42,7 @@ class Selection:
     def __init__(
         self, graph: KnowledgeGraph, question: Question | Solutions, edges: Edges, limit: int
     ):
-        self.graph, self.question, self.limit = graph, question, limit
+        self.graph, self.question, self.edges, self.limit = graph, question, edges, limit
         if isinstance(question, Solutions):
             self.variables = question.variables
         else:
@@ -63,6 +64,13 @@ class Selection:
         while left and (piece := next(pieces, None)) is not None:
             yield piece[:left]
             left -= len(piece[:left])
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """How many entities have no value for a condition of the question, if any."""
+        if isinstance(self.question, Solutions):
+            return ()
+        return unknown_values(self.graph, self.question, self.edges)
 
     def __iter__(self) -> Iterator[dict[str, str | None]]:
         if isinstance(self.question, Solutions):
@@ -99,6 +107,7 @@ class Selection:
         more = f"{len(rows) or 'no'} answer{'' if len(rows) == 1 else 's'}"
         if len(found) > SHOWN_ROWS:
             more = f"more than {more}"
+        more = "; ".join([more, *self.notes])
         return [f"?{name}" for name in self.variables], rows, more
 
 
@@ -115,7 +124,9 @@ def select(
             raise UnsupportedQuery("Only SELECT lists answers. For other queries, call `sparql`.")
         return found
     _check_options(edges, limit)
-    asked = question if isinstance(question, Question) else read_question(question, graph)
+    asked = (
+        question if isinstance(question, Question) else read_question(question, graph, edges=edges)
+    )
     limits = [each for each in (limit, asked.limit) if each is not None]
     return Selection(graph, asked, edges, min(limits, default=sys.maxsize))
 
@@ -151,7 +162,7 @@ def hint_of_direction(
     """
     joins = Joins(graph, edges)
     try:
-        steps = _steps(read_question(question, graph))
+        steps = _steps(read_question(question, graph, edges=edges))
     except (QueryError, UnresolvedName):
         if isinstance(question, str) and is_sparql(question):
             return None  # more than the reader of trees knows

@@ -8,17 +8,21 @@ needed.
 
 from __future__ import annotations
 
+import datetime as dt
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
-from betae.graph.names import ALTERNATIVE, Label, Names, Vocabulary
+from betae.errors import UnsupportedQuery
+from betae.graph.names import ALTERNATIVE, Label, Names, Vocabulary, local_name
+from betae.graph.values import CONTAINS, EXAMPLES, Value, kind_of, spell_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +56,7 @@ INTEGERS = {
 }
 NUMBERS = INTEGERS | {XSD + name for name in ("decimal", "double", "float")}
 DATES = {XSD + name for name in ("date", "dateTime", "dateTimeStamp", "gYear", "gYearMonth")}
-BOOLEAN, TIME = XSD + "boolean", XSD + "time"
+BOOLEAN, TIME, YEAR = XSD + "boolean", XSD + "time", XSD + "gYear"
 
 # Literals as they are read: by name. A row without a property says that there is such an entity.
 NAMED = dict.fromkeys(("subject", "property", "text", "datatype", "language"), pl.String())
@@ -147,8 +151,56 @@ class Literals:
 
     def of_property(self, property: int) -> pl.DataFrame:
         """Return the rows of entities with a property."""
-        wanted = (pl.col("property") == property) & (pl.col("subject") >= 0)
-        return self.scan().filter(wanted).collect()
+        return self._rows(property).collect()
+
+    def _rows(self, property: int) -> pl.LazyFrame:
+        """Return the rows of entities with a property, not yet read."""
+        return self.scan().filter(pl.col("property") == property, pl.col("subject") >= 0)
+
+    def where(
+        self, property: int, operator: str, value: Value, language: str | None = None
+    ) -> NDArray[np.int32]:
+        """Return the entities with a value of a property that compares so, ascending.
+
+        Raises UnsupportedQuery if all values are of another kind.
+        """
+        rows = self._matching(property, operator, value, language)
+        return _distinct_subjects(rows)
+
+    def matching_value(
+        self, subject: int, property: int, operator: str, value: Value, language: str | None = None
+    ) -> str | None:
+        """Return the lexical form of a value of an entity that compares so, if it has one."""
+        rows = self._matching(property, operator, value, language)
+        found = rows.filter(pl.col("subject") == subject).select("text").head(1).collect()["text"]
+        return found[0] if len(found) else None
+
+    def having(self, property: int, value: Value | None = None) -> NDArray[np.int32]:
+        """Return the entities with a value of a property that can be compared with `value`."""
+        rows = self._rows(property) if value is None else self._comparable(property, value)[0]
+        return _distinct_subjects(rows)
+
+    def _matching(
+        self, property: int, operator: str, value: Value, language: str | None
+    ) -> pl.LazyFrame:
+        rows, value = self._comparable(property, value)
+        return rows.filter(_holds(operator, value, language))
+
+    def _comparable(self, property: int, value: Value) -> tuple[pl.LazyFrame, Value]:
+        """Return the rows of a property that can be compared with a value, and the value."""
+        rows, kind, is_year = self._rows(property), kind_of(value), pl.col("datatype") == YEAR
+        kinds = rows.select(kind=KIND, is_year=is_year).unique().drop_nulls().sort("kind").collect()
+        found = kinds["kind"].unique(maintain_order=True).to_list()
+        has_only_years = kind not in found and kinds["is_year"].any()
+        if has_only_years and type(value) is int and 0 < value <= dt.MAXYEAR:
+            return rows.filter(is_year), dt.date(value, 1, 1)
+        if found and kind not in found:
+            holds = " and ".join(f"{each}s".removesuffix("texts") or "text" for each in found)
+            raise UnsupportedQuery(
+                f"{local_name(self.properties[property])} holds {holds}, which "
+                f"{spell_value(value)} cannot be compared with: write {EXAMPLES[found[0]]}."
+            )
+        return rows.filter(kind == KIND), value
 
     def values(self, property: int, entities: Sequence[str]) -> pl.DataFrame:
         """Return entity, value, datatype and language; values of one kind have its type."""
@@ -270,6 +322,67 @@ def named_rows(
         "datatype",
         "language",
     )
+
+
+def _distinct_subjects(rows: pl.LazyFrame) -> NDArray[np.int32]:
+    """Return the subjects of rows of `STORED`, ascending."""
+    return rows.select(pl.col("subject").unique().sort()).collect()["subject"].to_numpy()
+
+
+KIND = (  # of a row of `STORED`; null if its text is no value of its datatype
+    pl.when(pl.col("datatype").is_in([*NUMBERS]))
+    .then(pl.when(pl.col("number").is_not_null()).then(pl.lit("number")))
+    .when(pl.col("datatype") == BOOLEAN)
+    .then(pl.when(pl.col("number").is_not_null()).then(pl.lit("boolean")))
+    .when(pl.col("datatype").is_in([*DATES]))
+    .then(pl.when(pl.col("time").is_not_null()).then(pl.lit("date")))
+    .when(pl.col("datatype") == TIME)
+    .then(pl.when(pl.col("time").is_not_null()).then(pl.lit("time")))
+    .otherwise(pl.lit("text"))
+)
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+LARGEST_EXACT = 2**53  # integers above it are not all in float64
+LARGEST_INTEGER = 2**127
+
+
+def _holds(sign: str, value: Value, language: str | None) -> pl.Expr:
+    """Compare rows of `STORED` with a value of their kind."""
+    if isinstance(value, str):
+        holds = pl.col("text").str.to_lowercase().str.contains(value.lower(), literal=True)
+        if sign != CONTAINS:
+            holds = COMPARED[sign](pl.col("text"), value)
+        if language is None:
+            return holds
+        return holds & (pl.col("language").fill_null("").str.to_lowercase() == language)
+    compared = COMPARED[sign]
+    if isinstance(value, dt.datetime):
+        return cast(pl.Expr, compared(pl.col("time"), _in_utc(value)))
+    if isinstance(value, dt.date):  # a time stamp counts as its day
+        is_stamp = pl.col("datatype").is_in([XSD + "dateTime", XSD + "dateTimeStamp"])
+        day = pl.when(is_stamp).then(pl.col("time").dt.truncate("1d")).otherwise("time")
+        return cast(pl.Expr, compared(day, dt.datetime.combine(value, dt.time())))
+    if isinstance(value, dt.time):
+        first_day = dt.datetime.combine(dt.date(1970, 1, 1), value)
+        return cast(pl.Expr, compared(pl.col("time"), _in_utc(first_day)))
+    number = pl.col("number")
+    holds = compared(number, float(value)) & ((sign == "!=") | number.is_not_nan())
+    if LARGEST_EXACT < abs(value) < LARGEST_INTEGER and isinstance(value, int):
+        digits = pl.col("text").str.strip_chars().str.strip_prefix("+")
+        exactly = compared(digits.cast(pl.Int128, strict=False), pl.lit(value, pl.Int128))
+        holds = pl.when(pl.col("datatype").is_in([*INTEGERS])).then(exactly).otherwise(holds)
+    return holds
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    """Return a time in UTC, which is also that of a time without a zone."""
+    return value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def _value(rows: pl.DataFrame) -> pl.Series:

@@ -269,11 +269,15 @@ class Vocabulary(Sequence[str]):
         return {name: labels for name, labels in found.items() if labels}
 
     def find(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
-        """Return the ids with this name; else those with this label; else the shortened IRI's."""
+        """Return the ids with this name; else those with this label; else the shortened IRI's.
+
+        The empty prefix may be left out with its colon: `director` for `:director`.
+        """
         return (
             self.names.find(text)
             or self.labels.find(text)
             or self.names.find(expand(text, prefixes))
+            or self.names.find(prefixes.get("", "") + text)
         )
 
     def closest(

@@ -57,11 +57,16 @@ class QueryModel(nn.Module, ABC):
 
     def can(self, query: Query) -> bool:
         """Whether the model supports every operator of a query; unions are always supported."""
-        return self.has_complement or not has_negation(query)
+        return not query.has_conditions and (self.has_complement or not has_negation(query))
 
     def require(self, queries: Iterable[Query]) -> None:
         """Raise UnsupportedQuery for the first query that the model does not support."""
         for query in queries:
+            if query.has_conditions:
+                raise UnsupportedQuery(
+                    f"Conditions and classes cannot be embedded, as in {query}: leave out "
+                    "`--method embedding`, and the completed graph answers."
+                )
             if not self.can(query):
                 self._cannot(self.lacks.format(query))
 

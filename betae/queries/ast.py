@@ -1,7 +1,8 @@
-"""The one form of a query: a tree of Entity, Project, And, Or and Not.
+"""The one form of a query: a tree of Entity, Where, IsA, Project, And, Or and Not.
 
     Entity("Europe")["~located_in"]                     entities located in Europe
     Entity("FIFA World Cup")["hosted"]                  its hosts
+    Where("length", "<", 200)    IsA("Song")            a condition on a value; a class
     a & b    a | b    ~a                                intersection, union, complement
     (a & ~b)["capital"]                                 one step further along a relation
 
@@ -16,16 +17,23 @@ functions may recurse over them.
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from enum import Enum
+from hashlib import blake2b
 from itertools import repeat
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
+from betae.checks import check_choice
 from betae.errors import InvalidArgument, UnsupportedQuery
+from betae.graph.edges import Ids
 from betae.graph.graph import INVERSE
+from betae.graph.values import CONTAINS, OPERATORS, Value
 
 
 class Placeholder(Enum):
@@ -54,6 +62,7 @@ class Query:
 
     operands: tuple[Query, ...]  # sub-queries
     depth: int  # operators on the longest path to a leaf
+    has_conditions: bool  # whether a leaf is a Where or an IsA
     _names: tuple[Any, ...]  # constructor arguments besides the operands
     _hash: int
 
@@ -123,6 +132,87 @@ class Entity(Query):
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _checked_name(self.name, "an entity"))
         _complete(self, (self.name,))
+
+
+@dataclass(frozen=True, eq=False)
+class Condition(Query):
+    """Base of `Where` and `IsA`: a leaf for what is known of entities besides edges to others.
+
+    `members` are the ids of the entities that meet it, ascending, once it is resolved on a graph.
+    """
+
+    _: KW_ONLY
+    members: Ids | None = field(default=None, repr=False)
+
+    def _complete(self, *names: Any) -> None:
+        digest = None if self.members is None else blake2b(self.members.tobytes()).digest()
+        _complete(self, (*names, digest))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {each.name: getattr(self, each.name) for each in dataclass_fields(self)}
+        return _from_fields, (type(self), fields)
+
+    def with_members(self, members: Ids | None) -> Self:
+        """Return this condition with the ids of the entities that meet it, or without."""
+        return replace(self, members=members)
+
+    @property
+    def ids(self) -> Ids:
+        """The members of a condition that is resolved."""
+        assert self.members is not None
+        return self.members
+
+
+def _from_fields(kind: type[Condition], fields: dict[str, Any]) -> Condition:
+    return kind(**fields)
+
+
+@dataclass(frozen=True, eq=False)
+class Where(Condition):
+    """All entities with a value of a property that compares so: `Where("length", "<", 200)`.
+
+    An entity without a value is not among them; of several values, one is enough.
+
+    Args:
+        property: its name, or the last part of its IRI.
+        operator: `=`, `!=`, `<`, `<=`, `>`, `>=`, or `~` for text that contains the value,
+            ignoring case.
+        value: a number, a date, a time, a boolean or text.
+        language: of text: "de", or "" for text without a language; by default, any.
+    """
+
+    property: str
+    operator: str
+    value: Value
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.property, str):
+            raise InvalidArgument(f"{self.property!r} is not a property: give its name (str).")
+        check_choice("operator", self.operator, OPERATORS)
+        value = _checked_value(self.value)
+        if not isinstance(value, str) and (self.operator == CONTAINS or self.language is not None):
+            what = f"{CONTAINS!r}" if self.operator == CONTAINS else "A language"
+            raise InvalidArgument(f"{what} is for text, and {value!r} is none: write '{value}'.")
+        object.__setattr__(self, "value", value)
+        if self.language is not None:
+            object.__setattr__(self, "language", str(self.language).lower())
+        names = str(self.property), self.operator, type(value), value, self.language
+        self._complete(*names)
+
+
+@dataclass(frozen=True, eq=False)
+class IsA(Condition):
+    """All entities of a class, and of its subclasses: `IsA("Song")`.
+
+    A class is the tail of an edge `rdf:type`, or a type in a node table.
+    """
+
+    name: Name
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _checked_name(self.name, "a class"))
+        self._complete(self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +289,27 @@ def _checked_name(name: Any, kind: str) -> Name:
     )
 
 
+def _checked_value(value: Any) -> Value:
+    """Return a value as one of Python's types; NumPy's numbers are values too."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InvalidArgument(f"{value!r} has half a surrogate pair, which is no character.")
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(f"{value} cannot be compared with.")
+    if isinstance(value, bool | int | float | dt.date | dt.time):  # a datetime is a date
+        return value
+    raise InvalidArgument(
+        f"{value!r} cannot be compared with: give a number, a date, a time, a boolean or text."
+    )
+
+
 def _complete(node: Query, names: tuple[Any, ...], *operands: Any) -> None:
     """Set the derived attributes of a new node; check its operands and its depth."""
     depth, hashes = 0, [hash(type(node)), hash(names)]
+    has_conditions = isinstance(node, Condition)
     for operand in operands:
         if not isinstance(operand, Query):
             raise InvalidArgument(
@@ -209,12 +317,14 @@ def _complete(node: Query, names: tuple[Any, ...], *operands: Any) -> None:
             )
         if operand.depth >= depth:
             depth = operand.depth + 1
+        has_conditions |= operand.has_conditions
         hashes.append(operand._hash)
     if depth > MAX_DEPTH:
         raise too_deep()
     attributes = node.__dict__  # past the frozen dataclass's __setattr__
     attributes["operands"] = operands
     attributes["depth"] = depth
+    attributes["has_conditions"] = has_conditions
     attributes["_names"] = names
     attributes["_hash"] = hash(tuple(hashes))
 

@@ -11,13 +11,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, pairwise, repeat
 
 from betae.errors import UnsupportedQuery
-from betae.graph.edges import Ids
-from betae.queries.ast import MAX_DEPTH, And, Entity, Name, Not, Or, Project, Query, too_deep
+from betae.queries.ast import (
+    MAX_DEPTH,
+    And,
+    Condition,
+    Entity,
+    Name,
+    Not,
+    Or,
+    Project,
+    Query,
+    too_deep,
+)
 
 MAX_NESTING = 2 * MAX_DEPTH  # a quantifier and its conjunction are two levels but one operator
 MAX_HOPS = 3  # in a tree, a path of any length is the union of these lengths
@@ -56,7 +66,7 @@ class _Formula:
         match self:
             case Atom(_, one, two) | Reach(_, one, two) | Equals(one, two):
                 free = frozenset(term for term in (one, two) if isinstance(term, Variable))
-            case IsA(_, term):
+            case Meets(_, term):
                 free = frozenset([term] if isinstance(term, Variable) else [])
             case Conjunction(parts) | Disjunction(parts):
                 free = frozenset().union(*(part.free for part in parts))
@@ -85,12 +95,11 @@ class Equals(_Formula):
 
 
 @dataclass(frozen=True)
-class IsA(_Formula):
-    """`Class(term)`; `members` are the ids of a class of node tables, once it is resolved."""
+class Meets(_Formula):
+    """`term` meets a condition: `Class(term)`, or `property(term) < 200`."""
 
-    name: Name
+    condition: Condition
     term: Term
-    members: Ids | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ class Reach(_Formula):
         return any_of(paths)
 
 
-Formula = Atom | Equals | IsA | Conjunction | Disjunction | Negation | Exists | Reach
+Formula = Atom | Equals | Meets | Conjunction | Disjunction | Negation | Exists | Reach
 
 
 def walk(formula: Formula) -> Iterator[tuple[Formula, int]]:
@@ -277,8 +286,8 @@ class Question:
                     return Atom(relation, renamed(head), renamed(tail))
                 case Equals(one, two):
                     return Equals(renamed(one), renamed(two))
-                case IsA(name, term, members):
-                    return IsA(name, renamed(term), members)
+                case Meets(condition, term):
+                    return Meets(condition, renamed(term))
                 case Reach() if spend is not None:
                     return scoped(formula.unrolled())
                 case Reach(step, head, tail, least, most):
@@ -375,8 +384,8 @@ class _Walk:
                     is_inverse, source = (False, head) if tail == target else (True, tail)
                     operand = source if isinstance(source, Entity) else self.tree(source, depth + 1)
                     operands.append(Project(operand, relation, is_inverse))
-                case IsA(name):
-                    raise only_exact(f"the class {name}, which is not in edges of the graph")
+                case Meets(condition):
+                    operands.append(condition)
                 case Negation(part):
                     operands.append(Not(_Walk([part], self.spend).build(target, depth + 1)))
                 case Disjunction(parts):
@@ -442,6 +451,8 @@ def _conjuncts(
     match query:
         case Entity():
             return [], [Equals(variable, query)]
+        case Condition():
+            return [], [Meets(query, variable)]
         case Project(operand, relation, is_inverse):
             source = operand if isinstance(operand, Entity) else next(names)
             ends = (variable, source) if is_inverse else (source, variable)

@@ -19,10 +19,20 @@ from betae.errors import (
     UnknownEntity,
     UnknownRelation,
 )
-from betae.graph.edges import SPLITS, Ids
+from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import NO_PREFIXES, Prefixes, Vocabulary, local_name
-from betae.queries.ast import PLACEHOLDER, Entity, Name, Project, Query, rebuild
+from betae.queries.ast import (
+    PLACEHOLDER,
+    Condition,
+    Entity,
+    IsA,
+    Name,
+    Project,
+    Query,
+    Where,
+    rebuild,
+)
 from betae.queries.formula import (
     MAX_NODES,
     Atom,
@@ -31,13 +41,12 @@ from betae.queries.formula import (
     Equals,
     Exists,
     Formula,
-    IsA,
+    Meets,
     Negation,
     Question,
     Reach,
     Term,
     Variable,
-    any_of,
 )
 from betae.queries.sparql import parse_sparql
 from betae.queries.structures import from_tuple, structure_of
@@ -52,22 +61,26 @@ EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SEL
 
 
 def read_question(
-    question: str | Query | tuple[Any, ...], graph: KnowledgeGraph, max_nodes: int = MAX_NODES
+    question: str | Query | tuple[Any, ...],
+    graph: KnowledgeGraph,
+    max_nodes: int = MAX_NODES,
+    edges: Edges = "all",
 ) -> Question:
     """Read a question in any notation and resolve its names on a graph.
 
     `question` is logic text, a SPARQL SELECT, a tree, or nested tuples of ids as in the BetaE
-    release. `max_nodes` limits the size of its tree, since paths and unions can multiply.
+    release. `max_nodes` limits the size of its tree, since paths and unions can multiply. `edges`
+    are those that say which class an entity is of.
     """
     if isinstance(question, tuple):
         question = from_tuple(question)
     if isinstance(question, Query):
-        tree = resolve(question, graph)
+        tree = resolve(question, graph, edges)
         structure_of(tree)  # raises if it has placeholders
         return Question.from_tree(tree)
     parsed = parse_question(question, graph.prefixes)
     parsed.scoped()  # raises if a variable is unused or bound twice
-    parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph), max_nodes
+    parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph, edges), max_nodes
     return parsed
 
 
@@ -115,13 +128,16 @@ def _is_one_word(text: str) -> bool:
 # ---- names <-> ids ------------------------------------------------------------------------------
 
 
-def resolve(query: Query, graph: KnowledgeGraph) -> Query:
+def resolve(query: Query, graph: KnowledgeGraph, edges: Edges = "all") -> Query:
     """Replace every name in a tree by its id, and check the ids in it; keep placeholders."""
 
     def to_ids(node: Query) -> Query:
         if isinstance(node, Entity) and node.name is not PLACEHOLDER:
             entity = _entity_id(node.name, graph)
             return node if entity is node.name else Entity(entity)
+        if isinstance(node, Condition):
+            is_resolved = isinstance(node, Where) and node.members is not None
+            return node if is_resolved else _resolve_condition(node, graph, edges)
         if isinstance(node, Project) and node.relation is not PLACEHOLDER:
             relation = _relation_id(node.relation, graph)
             if relation is not node.relation:
@@ -137,6 +153,8 @@ def unresolve(query: Query, graph: KnowledgeGraph) -> Query:
     def to_names(node: Query) -> Query:
         if isinstance(node, Entity) and isinstance(node.name, int):
             return Entity(graph.entities[node.name])
+        if isinstance(node, Condition):
+            return node.with_members(None)
         if isinstance(node, Project) and isinstance(node.relation, int):
             relation, is_inverse = divmod(node.relation, 2)
             return Project(node.operand, graph.relations[relation], bool(is_inverse))
@@ -145,7 +163,7 @@ def unresolve(query: Query, graph: KnowledgeGraph) -> Query:
     return rebuild(query, to_names)
 
 
-def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
+def _resolve_formula(formula: Formula, graph: KnowledgeGraph, edges: Edges) -> Formula:
     """Replace every name in a formula by its id; refuse placeholders."""
 
     def term(each: Term) -> Term:
@@ -157,8 +175,8 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
                 return Atom(_relation_id(relation, graph), term(head), term(tail))
             case Equals(one, two):
                 return Equals(term(one), term(two))
-            case IsA(name, each):
-                return _class(name, term(each), graph)
+            case Meets(condition, each):
+                return Meets(_resolve_condition(condition, graph, edges), term(each))
             case Conjunction(parts) | Disjunction(parts):
                 return type(part)(tuple(map(resolved, parts)))
             case Negation(inner):
@@ -173,9 +191,22 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph) -> Formula:
     return resolved(formula)
 
 
-def _class(name: Name, term: Term, graph: KnowledgeGraph) -> Formula:
-    """Return the formula of being of a class: by edges `rdf:type`, subclasses too, or by tables."""
-    types, below = (_pairs(graph, relation) for relation in (RDF_TYPE, SUBCLASS))
+def _resolve_condition(condition: Condition, graph: KnowledgeGraph, edges: Edges) -> Condition:
+    """Find the entities that meet a condition."""
+    match condition:
+        case Where(name, operator, value, language):
+            property = graph.property_id(name)
+            return condition.with_members(graph.literals.where(property, operator, value, language))
+        case IsA(name):
+            return condition.with_members(_members(name, graph, edges))
+    raise AssertionError(condition)
+
+
+def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:
+    """Return the entities of a class: by edges `rdf:type`, subclasses too, or by node tables."""
+    if name is PLACEHOLDER:
+        raise InvalidArgument("_ is a placeholder for an entity or a relation: name a class.")
+    types, below = (_pairs(graph, relation, "all") for relation in (RDF_TYPE, SUBCLASS))
     known = {*types[:, 1].tolist(), *below.ravel().tolist()}
     wanted = graph.entities[name] if isinstance(name, int) else str(name)
     found = known & {*graph.entities.find(wanted, graph.prefixes)}
@@ -188,17 +219,14 @@ def _class(name: Name, term: Term, graph: KnowledgeGraph) -> Formula:
         raise UnknownClass(wanted, names.closest(wanted, graph.prefixes))
     while more := {*below[np.isin(below[:, 1], [*found])][:, 0].tolist()} - found:
         found |= more
-    parts: list[Formula] = [IsA(wanted, term, members)] if len(members) else []
-    if len(types):
-        relation = graph.relation_id(RDF_TYPE)
-        parts += [Atom(relation, term, Entity(each)) for each in sorted(found)]
-    return any_of(parts)
+    types = _pairs(graph, RDF_TYPE, edges)
+    return np.union1d(members, types[np.isin(types[:, 1], [*found]), 0]).astype(np.int32)
 
 
-def _pairs(graph: KnowledgeGraph, relation: str) -> Ids:
-    """Return the heads and tails of all edges of a relation by name, (n, 2)."""
-    edges = np.concatenate([graph.splits[split] for split in SPLITS])
-    return edges[np.isin(edges[:, 1], graph.relations.names.find(relation))][:, [0, 2]]
+def _pairs(graph: KnowledgeGraph, relation: str, edges: Edges) -> Ids:
+    """Return the heads and tails of the edges of a relation by name, (n, 2)."""
+    triples = np.concatenate([graph.splits[split] for split in EDGES[edges]])
+    return triples[np.isin(triples[:, 1], graph.relations.names.find(relation))][:, [0, 2]]
 
 
 def _entity_id(name: Name, graph: KnowledgeGraph) -> int:

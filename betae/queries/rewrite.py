@@ -12,7 +12,7 @@ from itertools import chain, product, repeat
 from math import prod
 
 from betae.errors import UnsupportedQuery
-from betae.queries.ast import And, Entity, Not, Or, Project, Query, rebuild
+from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, rebuild
 from betae.queries.structures import columns_of, fill
 
 MAX_BRANCHES = 256
@@ -66,7 +66,7 @@ def to_dnf(query: Query) -> Query:
 def _branches(query: Query, is_negated: bool = False) -> list[Query]:
     """Return the branches of a query, or of its complement."""
     match query:
-        case Entity():
+        case Entity() | Condition():
             return [Not(query) if is_negated else query]
         case Project(operand):
             found = [query.with_operands(branch) for branch in _branches(operand)]
@@ -89,7 +89,7 @@ def num_branches(query: Query) -> int:
     def count(node: Query, is_negated: bool) -> int:
         nonlocal worst
         match node:
-            case Entity():
+            case Entity() | Condition():
                 size = 1
             case Project(operand):
                 size = count(operand, False)
@@ -123,7 +123,7 @@ def never(query: Query) -> Query | None:
 def _bounds(query: Query) -> tuple[Query | None, Query | None]:
     """Return the queries of the sure answers (None: none) and of the possible ones (None: all)."""
     match query:
-        case Entity():
+        case Entity() | Condition():
             return query, query
         case Project(operand):
             sure, _ = _bounds(operand)

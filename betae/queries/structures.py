@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.graph.edges import Ids
 from betae.queries.ast import (
     MAX_DEPTH,
     PLACEHOLDER,
     And,
+    Condition,
     Entity,
     Name,
     Not,
@@ -31,6 +32,7 @@ from betae.queries.ast import (
     too_deep,
 )
 
+Result = TypeVar("Result")
 ANY = Entity(PLACEHOLDER)
 _1p = ANY[PLACEHOLDER]
 _2p = _1p[PLACEHOLDER]
@@ -60,6 +62,20 @@ TRAINING = ("1p", "2p", "3p", "2i", "3i", *NEGATION)
 _NAMES = {structure: name for name, structure in STRUCTURES.items()}
 
 
+def cached_by_structure(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Cache results, since many queries have few structures.
+
+    Those of structures with conditions are not kept: their members may take megabytes.
+    """
+    cached = lru_cache(maxsize=4096)(function)
+
+    @wraps(function)
+    def call(structure: Query, *arguments: Any) -> Result:
+        return (function if structure.has_conditions else cached)(structure, *arguments)
+
+    return call
+
+
 def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
     """Split a query of ids into its structure and its symbols."""
     return _split(query, _id)
@@ -73,15 +89,18 @@ def _split(query: Query, to_id: Callable[[Name], int]) -> tuple[Query, tuple[int
         if isinstance(node, Entity):
             ids.append(to_id(node.name))
             return ANY
+        if isinstance(node, Condition):
+            return node
         operands = tuple(map(strip, node.operands))
         if isinstance(node, Project):
             ids.append(to_id(node.relation))
-        return _stripped(node.__class__, operands)  # type: ignore[arg-type]
+        make = _stripped.__wrapped__ if node.has_conditions else _stripped
+        return make(node.__class__, operands)  # type: ignore[arg-type]
 
     return strip(query), tuple(ids)
 
 
-@lru_cache(maxsize=4096)  # many queries have few structures
+@lru_cache(maxsize=4096)
 def _stripped(kind: Callable[..., Query], operands: tuple[Query, ...]) -> Query:
     """Return a node over these operands; the relation of a projection is a placeholder."""
     return Project(operands[0], PLACEHOLDER) if kind is Project else kind(*operands)
@@ -122,13 +141,13 @@ class SymbolColumns:
         return expanded
 
 
-@lru_cache(maxsize=4096)
+@cached_by_structure
 def columns_of(structure: Query) -> SymbolColumns:
     """Return the columns of symbols of a structure, some of which may be fixed."""
     return SymbolColumns(*_split(structure, lambda name: -1 if name is PLACEHOLDER else _id(name)))
 
 
-@lru_cache(maxsize=4096)
+@cached_by_structure
 def limits_of(structure: Query, num_entities: int, num_relations: int) -> Ids:
     """Return the exclusive upper bound of each symbol's ids, (num_symbols,)."""
     limits = [
@@ -211,6 +230,8 @@ def _from_tuple(nested: Any, depth: int) -> Query:
 
 def to_tuple(query: Query) -> Any:
     """Write a query of ids, or a structure, as the release's nested tuples."""
+    if query.has_conditions:
+        raise UnsupportedQuery("The tuples of the BetaE release have no conditions.")
     is_structure = any(map(is_placeholder, nodes(query)))
     steps: list[Any] = []
     while isinstance(query, Project | Not):

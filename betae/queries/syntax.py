@@ -4,10 +4,11 @@
 
 Target (or targets, `?X, ?Y`), dot, formula. `&` `|` `!` `exists … :` or `∧` `∨` `¬` `∃`, and
 parentheses; `!` binds tightest, then `&` and `-`, then `|`; `exists` reaches as far right as it
-can. `a - b` is `a & !b`. An atom is `relation(head, tail)`, `Class(?X)`, `?X = entity` or
-`?X != entity`;
+can. `a - b` is `a & !b`. An atom is `relation(head, tail)`, `Class(?X)`, `?X = entity`,
+`?X != entity`, or `property(?X) < value` with any of the operators `=` `!=` `<` `<=` `>` `>=` `~`;
 `~relation` is the inverse. A name is a bare word, a "quoted string" (or 'quoted'), an `<iri>` or an
-id, `#12`. What is quoted is always a name. `# …` is a comment, to the end of the line.
+id, `#12`. What is quoted is always a name. A value is a number, a date, a time, `true`, `false` or
+"text", with a language if one is meant (`"Liebe"@de`). `# …` is a comment, to the end of the line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
-from betae.queries.ast import PLACEHOLDER, Entity, Name, Query, too_deep
+from betae.graph.values import CONTAINS, Value, read_value, spell_value
+from betae.queries.ast import PLACEHOLDER, Condition, Entity, IsA, Name, Query, Where, too_deep
 from betae.queries.formula import (
     MAX_NESTING,
     Atom,
@@ -29,7 +31,7 @@ from betae.queries.formula import (
     Equals,
     Exists,
     Formula,
-    IsA,
+    Meets,
     Negation,
     Question,
     Term,
@@ -50,9 +52,10 @@ GRAMMAR = rf"""
         | _EXISTS VARIABLE (","? VARIABLE)* (":" | ".") formula -> exists
         | "(" formula ")"
         | relation "(" term "," term ")"                        -> atom
-        | relation "(" term ")"                                 -> is_a
-        | term "=" term                                         -> equals
-        | term _DIFFERS term                                    -> differs
+        | attribute                                             -> is_a
+        | side (SIGN | INVERSE) side                            -> compared
+    attribute: relation "(" term ")"
+    ?side: term | attribute | name LANGUAGE -> text | _MINUS name -> negative
     relation: INVERSE? name
     ?term: VARIABLE -> variable | name -> entity
     name: BARE | STRING | QUOTED | IRI | ID
@@ -60,7 +63,8 @@ GRAMMAR = rf"""
     _AND: "&" | "∧"
     _MINUS: "-" | "∖"
     _NOT: "!" | "¬"
-    _DIFFERS: "!=" | "≠"
+    SIGN: "=" | "!=" | "≠" | "<" | "<=" | "≤" | ">" | ">=" | "≥"
+    LANGUAGE: /@([A-Za-z]+(-[A-Za-z0-9]+)*|"")/
     _EXISTS.2: /exists(?![\w\/:.+\-])|∃/
     INVERSE: "{INVERSE}"
     VARIABLE: /\?\w+/
@@ -82,8 +86,7 @@ SPOKEN = {
     "COMMA": "','",
     "LPAR": "'('",
     "RPAR": "')'",
-    "EQUAL": "'='",
-    "_DIFFERS": "'!='",
+    "SIGN": "'=', '<' or the like",
     "_OR": "'|'",
     "_AND": "'&'",
     "_MINUS": "'-'",
@@ -128,15 +131,16 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
         if error.char in "'\"":
             message = "A quoted name has no closing quote, or a backslash that is not doubled."
             return QuerySyntaxError(message, text, position)
-        if iri := re.compile(r"<([^<>\n]*)>").match(text, position):
-            message = f"An IRI has no spaces; write a name in quotes: {json.dumps(iri[1])}."
-            return QuerySyntaxError(message, text, position)
     else:
         token = error.token
         at_end = token.type == "$END"
         position = len(text.rstrip()) if at_end else token.start_pos or 0
         found = "end of the text" if at_end else repr(str(token))
         expected = error.accepts or error.expected
+    iri = re.compile(r"<([^<>\n]*)>").match(text, position)
+    if iri and "IRI" in expected:
+        message = f"An IRI has no spaces; write a name in quotes: {json.dumps(iri[1])}."
+        return QuerySyntaxError(message, text, position)
     spoken = [phrase for terminal, phrase in SPOKEN.items() if terminal in expected]
     hint = f" Expected {' or '.join(spoken)}." if spoken else ""
     if "?" not in text[:position] and spoken == [SPOKEN["VARIABLE"]]:
@@ -158,21 +162,75 @@ def _formula(tree: Any, nesting: int) -> Formula:
         case "exists":
             variables = tuple(map(_variable, parts[:-1]))
             return Exists(variables, _formula(parts[-1], nesting + 1))
-        case "equals":
-            return _equals(*map(_term, parts))
-        case "differs":
-            return Negation(_equals(*map(_term, parts)))
+        case "compared":
+            return _compared(*parts)
         case "is_a":
-            *inverted, name = parts[0].children
-            if inverted:
-                raise UnsupportedQuery(f"A class has no inverse: leave out {INVERSE}.")
-            return IsA(_name(name), _term(parts[1]))
+            relation, term = parts[0].children
+            return Meets(IsA(_name(_without_inverse(relation, "class"))), _term(term))
         case "atom":
             relation, head, tail = parts
             *inverted, name = relation.children
             ends = (tail, head) if inverted else (head, tail)
             return Atom(_name(name), *map(_term, ends))
     raise AssertionError(tree.data)
+
+
+def _without_inverse(relation: Any, kind: str) -> Any:
+    """Return the name of a class or a property, which have no inverse."""
+    *inverted, name = relation.children
+    if inverted:
+        raise UnsupportedQuery(f"A {kind} has no inverse: leave out {INVERSE}.")
+    return name
+
+
+SAME = {"≠": "!=", "≤": "<=", "≥": ">="}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # the other signs stay
+
+
+def _compared(left: Any, sign: Any, right: Any) -> Formula:
+    """Return the formula of a comparison of entities, or of a property with a value."""
+    sign = SAME.get(sign, str(sign))
+    sides = [left.data, right.data]
+    if sides == ["attribute", "attribute"]:
+        raise UnsupportedQuery(
+            "Two properties cannot be compared with each other, only a property with a value: "
+            "date(?X) < 1975-01-31. In SPARQL (`betae query`), FILTER(?a < ?b) compares any two."
+        )
+    if right.data == "attribute" and sign != CONTAINS:
+        return _compared(right, MIRRORED.get(sign, sign), left)
+    if left.data == "attribute":
+        relation, term = left.children
+        name = _name(_without_inverse(relation, "property"))
+        if not isinstance(name, str) or right.data == "variable":
+            raise UnsupportedQuery(
+                "A property is given by its name, and compared with a value: length(?X) < 200."
+            )
+        value, language = _value(right, sign)
+        return Meets(Where(name, sign, value, language), _term(term))
+    if sign in ("=", "!=") and not {"text", "negative"} & {*sides}:
+        equals = _equals(_term(left), _term(right))
+        return equals if sign == "=" else Negation(equals)
+    raise UnsupportedQuery(
+        f"{sign!r} compares a property with a value: write length(?X) {sign} 200, for example."
+    )
+
+
+def _value(side: Any, sign: str) -> tuple[Value, str | None]:
+    """Return a value and its language."""
+    name, *language = side.children
+    (token,) = name.children
+    if side.data == "text":
+        return str(_name(name)), language[0][1:].strip('"')
+    if token.type in ("STRING", "QUOTED") or (sign == CONTAINS and side.data == "entity"):
+        return str(_name(name)), None
+    text = f"-{token}" if side.data == "negative" else str(token)
+    try:
+        value = read_value(text) if token.type == "BARE" else None
+    except ValueError as error:
+        raise UnsupportedQuery(f"{text} is no date or time ({error}).") from None
+    if value is None or (isinstance(value, str) and side.data == "negative"):
+        raise UnsupportedQuery(f'{text} is no value: write a number, a date or "text".')
+    return value, None
 
 
 def _equals(left: Term, right: Term) -> Equals:
@@ -219,6 +277,8 @@ def _spell(formula: Formula) -> str:
             return f"{spell_name(relation)}({_spell_term(head)}, {_spell_term(tail)})"
         case Equals(one, two):
             return f"{_spell_term(one)} = {_spell_term(two)}"
+        case Meets(condition, term):
+            return spell_condition(condition, _spell_term(term))
         case Conjunction(parts):
             return " & ".join(map(_spell_closed, parts))
         case Disjunction(parts):
@@ -229,6 +289,17 @@ def _spell(formula: Formula) -> str:
         case Exists(variables, part):
             return f"exists {', '.join(map(str, variables))} : {_spell(part)}"
     raise AssertionError(formula)
+
+
+def spell_condition(condition: Condition, term: str) -> str:
+    """Write a condition on a variable, an entity or whatever is to stand in its place."""
+    match condition:
+        case Where(property, sign, value, language):
+            tag = "" if language is None else f"@{language}" if language else '@""'
+            return f"{spell_name(property)}({term}) {sign} {spell_value(value)}{tag}"
+        case IsA(name):
+            return f"{spell_name(name)}({term})"
+    raise AssertionError(condition)
 
 
 def _spell_closed(part: Formula) -> str:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from betae import parallel
 from betae.checks import check_choice, check_positive
 from betae.cluster import Cluster, map_blocks
-from betae.errors import InvalidArgument
+from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.exact import kernels
 from betae.exact.answers import count_answers
 from betae.graph.edges import Adjacency, Edges, Ids, Ragged
@@ -115,6 +115,8 @@ def read_structure(text: str, graph: KnowledgeGraph) -> Query:
             "with placeholders: '?X . _(_, ?X) & !_(_, ?X)'."
         )
     structure = parse(text)
+    if structure.has_conditions:
+        raise UnsupportedQuery(f"Query sets have no conditions or classes, as in {text!r}.")
     if not num_symbols(structure):
         raise InvalidArgument(f"{text!r} has no placeholder `_` to fill.")
     return resolve(structure, graph)
@@ -394,7 +396,9 @@ class QuerySampler:
             self.max_answers,
             self.min_refuted,
             self.max_changes,
-            kernels.Scratch.of(self.program, self.larger),
+            kernels.Scratch.of(
+                self.program, self.larger, kernels.members_of_conditions(self.structure)
+            ),
         )
         easy, hard = (
             Ragged.from_lengths(easy_lengths, easy),

@@ -14,8 +14,9 @@ from betae.graph.describe import Listed, list_entities, list_relations
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import Label
-from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.ast import Condition, Entity, Project, Query, nodes
 from betae.queries.read import unresolve
+from betae.queries.syntax import spell_condition
 
 if TYPE_CHECKING:  # a graph is served without torch
     from betae.models.base import QueryModel
@@ -141,6 +142,8 @@ def _operator(graph: KnowledgeGraph, node: Query) -> dict[str, Any]:
         label = ("~" if is_inverse else "") + (labels[0].text if labels else name)
         inverse = bool(is_inverse)
         return {"operator": "project", "relation": name, "inverse": inverse, "label": label}
+    if isinstance(node, Condition):
+        return {"operator": "condition", "label": spell_condition(node, "?")}
     operator = type(node).__name__.lower()
     return {"operator": operator, "label": operator}
 

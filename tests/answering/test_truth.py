@@ -15,7 +15,7 @@ from betae.answering.identities import apply_identities
 from betae.answering.truth import best_derivations, both, truth_trees
 from betae.errors import InvalidArgument
 from betae.exact.answers import answers
-from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.ast import And, Condition, Entity, Not, Or, Project
 from betae.queries.structures import STRUCTURES, fill, limits_of, structure_of
 from tests.queries.oracle import edges_of
 from tests.queries.strategies import edge_choices, examples, graphs, trees
@@ -105,6 +105,8 @@ def slow_truth(query, table, best=False):
     match query:
         case Entity(entity):
             return np.eye(len(table))[entity]
+        case Condition():
+            return np.isin(np.arange(len(table)), query.members).astype(float)
         case Project(operand, relation):
             chances = slow_truth(operand, table, best)[:, None] * table[:, relation, :]
             return chances.max(axis=0) if best else 1 - np.prod(1 - chances, axis=0)
@@ -114,9 +116,9 @@ def slow_truth(query, table, best=False):
     if isinstance(query, Or):
         every = np.array(list(values.values()))
         return every.max(axis=0) if best else 1 - np.prod(1 - every, axis=0)
-    met = [value for part, value in values.items() if not isinstance(part, Not)]
-    absent = [value for part, value in values.items() if isinstance(part, Not)]
-    return np.prod([all_hold(met) if met else np.ones(len(table)), *absent], axis=0)
+    met = [value for part, value in values.items() if not isinstance(part, Not | Condition)]
+    factors = [value for part, value in values.items() if isinstance(part, Not | Condition)]
+    return np.prod([all_hold(met) if met else np.ones(len(table)), *factors], axis=0)
 
 
 def derivations(query, entity, table):

@@ -3,17 +3,27 @@
 Neither uses betae's adjacency or its formulas: they start from the triples of the splits.
 """
 
+import datetime as dt
+import operator
 from itertools import count
 from urllib.parse import quote, unquote
 
 import pyoxigraph as ox
 
 from betae.graph.edges import EDGES
-from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.queries.ast import And, Condition, Entity, IsA, Not, Or, Project
 from betae.queries.read import resolve, unresolve
 
 BASE = "http://oracle/"
 IS_ENTITY = "a :Entity"
+SIGNS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def edges_of(graph, edges):
@@ -31,6 +41,8 @@ def slow_answers(graph, query, edges="all"):
         match node:
             case Entity(entity):
                 return {entity}
+            case Condition():
+                return slow_members(graph, node)
             case Project(operand, relation):
                 heads = walk(operand)
                 directed = triples if relation % 2 == 0 else {(t, r, h) for h, r, t in triples}
@@ -46,6 +58,31 @@ def slow_answers(graph, query, edges="all"):
     return walk(resolve(query, graph))
 
 
+def slow_members(graph, condition):
+    """Return the entities that meet a condition, from the rows of the literals."""
+    rows = list(graph.literals.named(graph.entities, graph.relations).iter_rows(named=True))
+    if isinstance(condition, IsA):
+        found = [row for row in rows if row["datatype"] == "" and row["text"] == condition.name]
+    else:
+        found = [row for row in rows if row["property"] == condition.property]
+        found = [row for row in found if slow_holds(row, condition)]
+    return {graph.entity_id(row["subject"]) for row in found}
+
+
+def slow_holds(row, condition):
+    value, text = condition.value, row["text"]
+    read = {int: int, float: float, bool: "true".__eq__, dt.date: dt.date.fromisoformat, str: str}
+    kinds = {"integer": int, "double": float, "boolean": bool, "date": dt.date}
+    kind = kinds.get(row["datatype"].rpartition("#")[2], str)
+    if {kind, type(value)} not in ({int, float}, {type(value)}):
+        return False
+    if condition.operator == "~":
+        return value.lower() in text.lower()
+    if condition.language is not None and row["language"] != condition.language:
+        return False
+    return SIGNS[condition.operator](read[kind](text), value)
+
+
 def slow_refuted(graph, query, edges="all"):
     """Return what no larger graph can make an answer: the complement of what may be one."""
     everything = set(range(graph.num_entities))
@@ -57,6 +94,8 @@ def slow_refuted(graph, query, edges="all"):
         match node:
             case Entity(entity):
                 return {entity}, {entity}
+            case Condition():
+                return (slow_members(graph, node),) * 2
             case Project(_, relation):
                 directed = triples if relation % 2 == 0 else {(t, r, h) for h, r, t in triples}
                 heads = inner[0][0]

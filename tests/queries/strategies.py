@@ -1,15 +1,19 @@
 """Random small graphs, random query trees over them, and random SPARQL."""
 
+import datetime as dt
 from functools import cache
 
 import numpy as np
+import polars as pl
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from betae.graph.edges import EDGES, SPLITS
 from betae.graph.graph import KnowledgeGraph
+from betae.graph.literals import NAME, NAMED, RDF_TYPE, XSD
 from betae.graph.triples import Triples
-from betae.queries.ast import And, Entity, Not, Or, Project
+from betae.graph.values import OPERATORS
+from betae.queries.ast import And, Entity, IsA, Not, Or, Project, Where
 from betae.queries.read import unresolve
 
 MAX_DEPTH = 5
@@ -77,6 +81,73 @@ def positive_trees(num_entities, num_relations, depth=MAX_DEPTH):
         project,
         leaf,
     )
+
+
+# ---- values and classes -------------------------------------------------------------------------
+
+VALUES = {  # property -> (datatype, lexical form) of its values
+    "size": [("integer", "1"), ("integer", "2"), ("integer", "+3"), ("double", "2.5")],
+    "born": [("date", "1975-01-31"), ("date", "1980-06-01"), ("date", "1999-12-31")],
+    "open": [("boolean", "true"), ("boolean", "false")],
+    "text": [("string", "abc"), ("string", "B"), ("string", ""), ("string", "7")],
+    "mixed": [("integer", "2"), ("string", "n/a"), ("date", "1975-01-31")],
+}
+CLASSES = ["Person", "Firm"]
+COMPARED = {
+    "size": [1, 2, 2.5, -1],
+    "born": [dt.date(1975, 1, 31), dt.date(1990, 1, 1)],
+    "open": [True, False],
+    "text": ["abc", "b", "7", ""],
+    "mixed": [2, "n/a", dt.date(1975, 1, 31)],
+}
+
+
+@st.composite
+def graphs_with_values(draw, **sizes):
+    """Graphs as of `graphs`, with values of VALUES and classes."""
+    graph = draw(graphs(**sizes))
+    stated = st.one_of(
+        *(st.tuples(st.just(name), st.sampled_from(of)) for name, of in VALUES.items()),
+        st.tuples(st.just(RDF_TYPE), st.sampled_from([(NAME, name) for name in CLASSES])),
+    )
+    subjects = st.sampled_from(list(graph.entities))
+    found = draw(st.sets(st.tuples(subjects, stated), max_size=30))
+    # Each property has values of each of its kinds, so that comparing with it is no error.
+    found |= {(draw(subjects), (name, each)) for name, of in VALUES.items() for each in of}
+    found |= {(draw(subjects), (RDF_TYPE, (NAME, name))) for name in CLASSES}
+    rows = [
+        (subject, name, text, XSD + datatype if datatype else NAME, "")
+        for subject, (name, (datatype, text)) in sorted(found)
+    ]
+    literals = pl.DataFrame(rows, schema=NAMED, orient="row")
+    return KnowledgeGraph.from_triples(
+        Triples([*graph.entities], [*graph.relations], graph.splits, literals=literals)
+    )
+
+
+@st.composite
+def conditions(draw):
+    """Conditions on values of VALUES and on classes, by name."""
+    if draw(st.integers(0, 3)) == 0:
+        return IsA(draw(st.sampled_from(CLASSES)))
+    name = draw(st.sampled_from(list(VALUES)))
+    value = draw(st.sampled_from(COMPARED[name]))
+    signs = OPERATORS if isinstance(value, str) else OPERATORS[:-1]
+    return Where(name, draw(st.sampled_from(signs)), value)
+
+
+@cache
+def trees_with_conditions(num_entities, num_relations, depth=MAX_DEPTH):
+    """Trees as of `trees`, some of whose leaves are conditions."""
+    tree = trees(num_entities, num_relations, depth)
+    several = st.lists(tree | conditions() | conditions().map(Not), min_size=2, max_size=3)
+    joined = st.one_of(
+        several.map(lambda operands: And(*operands)), several.map(lambda operands: Or(*operands))
+    )
+    relation = st.integers(0, num_relations - 1)
+    step = st.builds(Project, joined, relation)
+    last = st.builds(And, step, conditions())
+    return st.one_of(joined, step, last, conditions(), joined.map(Not))
 
 
 @st.composite
