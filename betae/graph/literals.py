@@ -360,7 +360,8 @@ def _holds(sign: str, value: Value, language: str | None) -> pl.Expr:
             holds = COMPARED[sign](pl.col("text"), value)
         if language is None:
             return holds
-        return holds & (pl.col("language").fill_null("").str.to_lowercase() == language)
+        is_tagged = pl.col("language").fill_null("").str.to_lowercase() == language
+        return holds | ~is_tagged if sign == "!=" else holds & is_tagged
     compared = COMPARED[sign]
     if isinstance(value, dt.datetime):
         return cast(pl.Expr, compared(pl.col("time"), _in_utc(value)))

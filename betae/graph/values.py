@@ -15,6 +15,7 @@ Kind = Literal["boolean", "number", "date", "time", "text"]
 
 CONTAINS = "~"
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", CONTAINS)
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # the other signs stay
 EXAMPLES: dict[Kind, str] = {
     "boolean": "true",
     "number": "200",

@@ -110,6 +110,11 @@ class Conjunction(_Formula):
 
 
 @dataclass(frozen=True)
+class SameValue(Conjunction):
+    """All parts, conditions on one property of one term, hold for the same value of it."""
+
+
+@dataclass(frozen=True)
 class Disjunction(_Formula):
     """At least one part holds."""
 
@@ -202,6 +207,11 @@ def exists(variables: Iterable[Variable], formulas: Sequence[Formula]) -> Formul
 def all_of(formulas: Sequence[Formula]) -> Formula:
     """Return the conjunction of formulas, or the only one."""
     return Conjunction(tuple(formulas)) if len(formulas) != 1 else formulas[0]
+
+
+def same_value(formulas: Sequence[Formula]) -> Formula:
+    """Return the conjunction of conditions on the same value, or the only one."""
+    return SameValue(tuple(formulas)) if len(formulas) != 1 else formulas[0]
 
 
 def any_of(formulas: Sequence[Formula]) -> Formula:

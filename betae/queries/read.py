@@ -18,6 +18,7 @@ from betae.errors import (
     UnknownClass,
     UnknownEntity,
     UnknownRelation,
+    UnsupportedQuery,
 )
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
@@ -45,17 +46,18 @@ from betae.queries.formula import (
     Negation,
     Question,
     Reach,
+    SameValue,
     Term,
     Variable,
+    walk,
 )
-from betae.queries.sparql import parse_sparql
+from betae.queries.sparql import RDF_TYPE, parse_sparql
 from betae.queries.structures import from_tuple, structure_of
 from betae.queries.syntax import parse_logic
 
 SPARQL_START = re.compile(  # after comments
     r"(\s*#(?!\d)[^\n]*\n)*\s*(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
-RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 SUBCLASS = "http://www.w3.org/2000/01/rdf-schema#subClassOf"
 EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SELECT."
 
@@ -177,6 +179,9 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph, edges: Edges) -> F
                 return Equals(term(one), term(two))
             case Meets(condition, each):
                 return Meets(_resolve_condition(condition, graph, edges), term(each))
+            case SameValue(parts):
+                _check_one_value(part, graph)
+                return Conjunction(tuple(map(resolved, parts)))
             case Conjunction(parts) | Disjunction(parts):
                 return type(part)(tuple(map(resolved, parts)))
             case Negation(inner):
@@ -200,6 +205,18 @@ def _resolve_condition(condition: Condition, graph: KnowledgeGraph, edges: Edges
         case IsA(name):
             return condition.with_members(_members(name, graph, edges))
     raise AssertionError(condition)
+
+
+def _check_one_value(formula: Formula, graph: KnowledgeGraph) -> None:
+    """Raise for conditions on the same value if an entity has several."""
+    conditions = (part.condition for part, _ in walk(formula) if isinstance(part, Meets))
+    for name in {each.property for each in conditions if isinstance(each, Where)}:
+        rows = graph.literals.of_property(graph.property_id(name))
+        if num_more := int((rows["subject"].value_counts()["count"] > 1).sum()):
+            raise UnsupportedQuery(
+                f"{num_more:,} entities have several values of {local_name(name)}, and two "
+                "conditions on the same value have exact answers only (`betae query`)."
+            )
 
 
 def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:

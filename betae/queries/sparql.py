@@ -8,10 +8,10 @@
     }
 
 Supported: triple patterns, groups, UNION, MINUS, VALUES, blank nodes, LIMIT, FILTER with EXISTS,
-NOT EXISTS, `=`, `!=`, IN and NOT IN on entities, joined by `&&`, `||` and `!`, and the property
-paths `a/b`, `^a`, `a|b`, `a+`, `a*` and `a?`, with SPARQL's own scopes: a group sees only its own
-variables, MINUS only what stands before it. Answers are distinct. Anything else raises
-UnsupportedQuery.
+NOT EXISTS, `=`, `!=`, IN and NOT IN on entities, or with comparisons of one value, joined by `&&`,
+`||` and `!`, and the property paths `a/b`, `^a`, `a|b`, `a+`, `a*` and `a?`, with SPARQL's own
+scopes: a group sees only its own variables, MINUS only what stands before it. Answers are distinct.
+Anything else raises UnsupportedQuery.
 
 An IRI is the full name of an entity or a relation. An IRI without a scheme, such as `<Europe>` or
 `:Europe` under `PREFIX : <>`, is a plain name, percent-encoded (`%20` for a space).
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from threading import Lock
@@ -29,12 +29,14 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
-from betae.graph.names import NO_PREFIXES, Prefixes
-from betae.queries.ast import Entity
+from betae.graph.names import NO_PREFIXES, Prefixes, local_name
+from betae.graph.values import CONTAINS, MIRRORED, Value, read_value
+from betae.queries.ast import Entity, IsA, Where
 from betae.queries.formula import (
     Atom,
     Equals,
     Formula,
+    Meets,
     Negation,
     Question,
     Reach,
@@ -44,6 +46,7 @@ from betae.queries.formula import (
     any_of,
     exists,
     fresh,
+    same_value,
     spell,
 )
 
@@ -59,6 +62,11 @@ UNSUPPORTED_CLAUSES = {
     "having": "HAVING",
     "orderby": "ORDER BY: `betae answer` ranks answers, `betae query` lists all of them",
 }
+OPPOSITES = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+STRING, FLOATS = XSD + "string", {XSD + "decimal", XSD + "double", XSD + "float"}
+COMPARED = FLOATS | {XSD + name for name in ("integer", "boolean", "date", "dateTime", "time")}
 REPEATS: dict[str, tuple[int, int | None]] = {"+": (1, None), "*": (0, None), "?": (0, 1)}
 
 
@@ -117,7 +125,9 @@ def _group(node: Any, outer: Scope, shared: Variables, given: Variables) -> Form
     if node.name == "SubSelect":
         raise _unsupported("a SELECT inside the SELECT")
     parts = node.part or []
-    visible = _bound_variables(node)
+    filters = [each for part in parts if part.name == "Filter" for each in _conjuncts(part.expr)]
+    values = _values_of_properties(parts, filters, shared | given)
+    visible = _bound_variables(node) - values.keys()
     own = {term: fresh(term.name) for term in visible - shared}
     names = {**{term: outer[term] for term in shared}, **own}
     mentions = Counter(term for part in parts for term in _mentioned_variables(part))
@@ -129,6 +139,7 @@ def _group(node: Any, outer: Scope, shared: Variables, given: Variables) -> Form
                 formulas += [
                     _path(path, _rename(head, names), _rename(tail, names))
                     for head, path, tail in _triples(part)
+                    if not isinstance(tail, Variable) or tail not in values
                 ]
             case "GroupOrUnionGraphPattern":
                 # A variable that several parts mention occurs outside this part.
@@ -137,12 +148,20 @@ def _group(node: Any, outer: Scope, shared: Variables, given: Variables) -> Form
             case "MinusGraphPattern":
                 formulas.append(_minus(part.graph, names, bound, given))
             case "Filter":
-                formulas.append(_filter(part.expr, names, visible | given))
+                formulas += [
+                    _filter(each, names, visible | given)
+                    for each in _conjuncts(part.expr)
+                    if not _mentioned_variables(each) & values.keys()
+                ]
             case "InlineData" | "ValuesClause":
                 formulas.append(_values(part, names))
             case name:  # Bind, OptionalGraphPattern, …
                 raise _unsupported(name.removesuffix("GraphPattern").upper())
         bound |= _bound_variables(part)
+    for variable, (property, head) in values.items():
+        compare = partial(_compared, property, _rename(head, names))
+        tests = [each for each in filters if variable in _mentioned_variables(each)]
+        formulas.append(same_value([_test(compare, variable, each) for each in tests]))
     return exists(own.values(), formulas)
 
 
@@ -234,10 +253,15 @@ def _values(node: Any, names: Scope) -> Formula:
 
 def _path(path: Any, head: Any, tail: Any) -> Formula:
     """Return the formula of a property path from `head` to `tail`."""
+    property = _without_parentheses(path)
+    if _is_literal(tail) and isinstance(property, Entity):
+        return _compared(str(property.name), head, "=", *_value(tail))
     for term in (head, tail):
         if not isinstance(term, Variable | Entity):
             raise _unsupported(f"the literal {_spell(term)}: entities are IRIs")
     if isinstance(path, Entity):
+        if path.name == RDF_TYPE and isinstance(tail, Entity):
+            return Meets(IsA(tail.name), head)
         return Atom(path.name, head, tail)
     if isinstance(path, Variable):
         raise _unsupported(f"the variable {path} as a predicate: name the relation")
@@ -275,6 +299,145 @@ def _without_parentheses(path: Any) -> Any:
 
 def _rename(term: Any, names: Scope) -> Any:
     return names[term] if isinstance(term, Variable) else term
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def _values_of_properties(
+    parts: list[Any], filters: list[Any], outside: Variables
+) -> dict[Variable, tuple[str, Any]]:
+    """Return the variables that filters compare with values, with their property and its subject.
+
+    Such a variable is the object of one triple pattern and stands nowhere else but in filters.
+    """
+    triples = [triple for part in parts if part.name == "TriplesBlock" for triple in _triples(part)]
+    uses = Counter(term for triple in triples for term in triple if isinstance(term, Variable))
+    others = (part for part in parts if part.name not in ("TriplesBlock", "Filter"))
+    elsewhere = outside.union(*map(_mentioned_variables, others))
+    compared = _mentioned_variables([each for each in filters if _has_literal(each)])
+    return {
+        tail: (str(_without_parentheses(path).name), head)
+        for head, path, tail in triples
+        if isinstance(tail, Variable)
+        and tail in compared - elsewhere
+        and uses[tail] == 1
+        and isinstance(_without_parentheses(path), Entity)
+    }
+
+
+def _conjuncts(expression: Any) -> list[Any]:
+    """Split a filter at its `&&`."""
+    expression = _unwrap(expression)
+    if _kind(expression) != "ConditionalAndExpression":
+        return [expression]
+    return [each for part in (expression.expr, *expression.other) for each in _conjuncts(part)]
+
+
+def _compared(
+    property: str, subject: Term, sign: str, value: Value, language: str | None
+) -> Formula:
+    return Meets(Where(property, sign, value, language), subject)
+
+
+def _test(
+    compare: Callable[..., Formula], variable: Variable, expression: Any, is_negated: bool = False
+) -> Formula:
+    """Return the formula of a filter on a value, of comparisons with `compare(sign, value)`."""
+    expression = _unwrap(expression)
+    match _kind(expression):
+        case "UnaryNot":
+            return _test(compare, variable, expression.expr, not is_negated)
+        case "ConditionalAndExpression" | "ConditionalOrExpression" as kind:
+            operands = [expression.expr, *expression.other]
+            parts = [_test(compare, variable, each, is_negated) for each in operands]
+            needs_all = (kind == "ConditionalAndExpression") != is_negated
+            return same_value(parts) if needs_all else any_of(parts)
+        case "RelationalExpression":
+            tested, sign, literals = _sides(expression)
+            sign = OPPOSITES[sign] if is_negated else sign
+            is_text, tested = _without_str(tested)
+            if tested == variable and literals and all(map(_is_literal, literals)):
+                values = [_value(each) for each in literals]
+                tests = [compare(sign, value, None if is_text else tag) for value, tag in values]
+                return any_of(tests) if sign == "=" else same_value(tests)
+        case "Builtin_CONTAINS" | "Builtin_REGEX" if not is_negated:
+            text = _searched(expression, variable)
+            if text is not None:
+                return compare(CONTAINS, text, None)
+    raise _unsupported(f"FILTER({_spell(expression)})")
+
+
+def _sides(expression: Any) -> tuple[Any, str, list[Any]]:
+    """Return what is compared, the sign, and what with; the latter are literals if either is."""
+    one, sign, other = _unwrap(expression.expr), str(expression.op), expression.other
+    if sign in ("IN", "NOT IN"):
+        others = [_unwrap(each) for each in other] if isinstance(other, list) else []
+        return one, "=" if sign == "IN" else "!=", others
+    other = _unwrap(other)
+    return (other, MIRRORED.get(sign, sign), [one]) if _is_literal(one) else (one, sign, [other])
+
+
+def _searched(expression: Any, variable: Variable) -> str | None:
+    """Return the text that CONTAINS(LCASE(?v), ...) or REGEX(?v, ..., "i") looks for in a value."""
+    if _kind(expression) == "Builtin_CONTAINS":
+        lower, wanted = _unwrap(expression.arg1), _text(expression.arg2)
+        ignores_case = _kind(lower) == "Builtin_LCASE"
+        searched = _unwrap(lower.arg) if ignores_case else lower
+        is_plain = wanted is not None and wanted == wanted.lower()
+    else:
+        searched, wanted = _unwrap(expression.text), _text(expression.pattern)
+        ignores_case = expression.flags is not None and _text(expression.flags) == "i"
+        is_plain = wanted is not None and not re.search(r"[\\.^$*+?()\[\]{}|]", wanted)
+    is_of_variable = _without_str(searched)[1] == variable
+    return wanted if is_of_variable and ignores_case and is_plain else None
+
+
+def _text(expression: Any) -> str | None:
+    """Return the text of a literal."""
+    literal = _unwrap(expression)
+    return str(literal.string) if _kind(literal) == "literal" else None
+
+
+def _without_str(expression: Any) -> tuple[bool, Any]:
+    """Return whether an expression is STR(...), and what it is of."""
+    is_str = _kind(expression) == "Builtin_STR"
+    return is_str, _unwrap(expression.arg) if is_str else expression
+
+
+def _is_literal(node: Any) -> bool:
+    from rdflib.term import Literal
+
+    if _kind(node) in ("UnaryMinus", "UnaryPlus"):
+        node = _unwrap(node.expr)
+    return isinstance(node, Literal) or _kind(node) == "literal"
+
+
+def _has_literal(node: Any) -> bool:
+    children = node.values() if isinstance(node, Mapping) else node
+    is_leaf = isinstance(children, str) or not isinstance(children, Iterable)
+    return _is_literal(node) or (not is_leaf and any(map(_has_literal, children)))
+
+
+def _value(node: Any) -> tuple[Value, str | None]:
+    """Return the value of a literal; the language of text, "" if it has none."""
+    if _kind(node) in ("UnaryMinus", "UnaryPlus"):
+        value, _ = _value(_unwrap(node.expr))
+        assert isinstance(value, int | float)
+        return (-value if _kind(node) == "UnaryMinus" else value), None
+    if _kind(node) != "literal":  # a number or a boolean
+        value = node.toPython()
+        return (value if isinstance(value, bool | int) else float(value)), None
+    text, datatype = str(node.string), getattr(node.datatype, "name", None)
+    if datatype in (None, STRING):
+        return text, node.lang or ""
+    try:
+        value = float(text) if datatype in FLOATS else read_value(text)
+    except ValueError:
+        value = text
+    if datatype not in COMPARED or isinstance(value, str):
+        raise _unsupported(f"the literal {_spell(node)} of type {local_name(datatype)}")
+    return value, None
 
 
 # ---- text -> parse tree -------------------------------------------------------------------------

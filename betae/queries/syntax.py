@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
-from betae.graph.values import CONTAINS, Value, read_value, spell_value
+from betae.graph.values import CONTAINS, MIRRORED, Value, read_value, spell_value
 from betae.queries.ast import PLACEHOLDER, Condition, Entity, IsA, Name, Query, Where, too_deep
 from betae.queries.formula import (
     MAX_NESTING,
@@ -184,7 +184,6 @@ def _without_inverse(relation: Any, kind: str) -> Any:
 
 
 SAME = {"≠": "!=", "≤": "<=", "≥": ">="}
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # the other signs stay
 
 
 def _compared(left: Any, sign: Any, right: Any) -> Formula:

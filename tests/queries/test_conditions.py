@@ -84,6 +84,9 @@ def names(graph, question):
         ('name(?X) = "Liebe meines Lebens"@de', "love"),
         ('name(?X) = "Liebe meines Lebens"@en', ""),
         ('name(?X) ~ "b"@""', "bicycle rhapsody"),
+        ('name(?X) != "Liebe meines Lebens"@de & length(?X) > 0', "love rhapsody"),
+        ('name(?X) != "Bicycle (Race)"', "love rhapsody"),
+        ('name(?X) != "Bicycle (Race)"@en', "bicycle love rhapsody"),
         ('name(?X) < "C"', "bicycle rhapsody"),
         ("big(?X) = 9007199254740993", "bicycle"),  # 2**53 + 1, which is no float
         ("big(?X) < 9007199254740993", "bonus"),

@@ -9,7 +9,7 @@ import pytest
 from rdflib.plugins.sparql import parser
 
 from betae.errors import QuerySyntaxError, UnsupportedQuery
-from betae.queries.ast import Entity, Or
+from betae.queries.ast import Entity, IsA, Or
 from betae.queries.sparql import parse_sparql
 
 a, b, c = Entity("a"), Entity("b"), Entity("c")
@@ -26,7 +26,7 @@ a, b, c = Entity("a"), Entity("b"), Entity("c")
         ("?x :r ?y . ?y :s :a", a["~s"]["~r"]),
         ("?x :r _:y . _:y :s :a", a["~s"]["~r"]),
         ("?x :r [ :s :a ; :t :b ]", (a["~s"] & b["~t"])["~r"]),
-        ("?x a :a", a["~http://www.w3.org/1999/02/22-rdf-syntax-ns#type"]),
+        ("?x a :a", IsA("a")),
         ("$x :r :a", a["~r"]),
         # property paths
         (":a :r/:s ?x", a["r"]["s"]),
@@ -212,8 +212,8 @@ def test_iris_become_names(text, query, capfd, caplog):
         ("SELECT ?x { ?x :r :a { FILTER(?x = :a) } }", "FILTER on ?x"),
         # terms and paths
         ("SELECT ?x { ?x ?p :a }", "the variable ?p as a predicate"),
-        ("SELECT ?x { ?x :r 5 }", "the literal 5"),
-        ("SELECT ?x { ?x :r 'Europe'@en }", 'the literal "Europe"'),
+        ("SELECT ?x { ?x :r/:s 5 }", "the literal 5"),
+        ("SELECT ?x { ?x ^:r 'Europe'@en }", 'the literal "Europe"'),
         ("SELECT ?x { ?x :r :a . :b :r* :b }", "a path between two named entities"),
         ("SELECT ?x { ?x !(:r|:s) :a }", "negated property set"),
         # complements and unions that are no tree
