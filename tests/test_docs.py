@@ -10,9 +10,10 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def folder(tmp_path):
         "people.csv": "id,name,age,born\nAda,Ada Lovelace,36,1815-12-10\nBob,,27,\n",
     }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE bought (customer TEXT, product TEXT)")
+        shop.execute("INSERT INTO bought VALUES ('ann', 'lamp')")
+        shop.execute("CREATE TABLE customers (id TEXT, born INTEGER)")
+        shop.execute("INSERT INTO customers VALUES ('ann', 1990)")
     (tmp_path / "facts.nt.gz").write_bytes(gzip.compress(b"<x:a> <x:r> <x:b> .\n"))
     return tmp_path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,6 +46,9 @@ HeldOut = Annotated[str, typer.Option(help="A file, or the fraction of edges to 
         "betae ingest facts.tsv --nodes people.csv --nodes cities.csv --out graph",
         "betae ingest trips.csv --columns from,mode,to --out graph",
         "betae ingest treats.tsv binds.tsv --header --out graph",
+        "betae ingest shop.db --table bought --node-table customers --out graph",
+        "betae ingest postgresql://host/shop --sql 'select a, kind, b from links' --out graph",
+        "betae ingest bolt://localhost:7687 --key name --out graph",
         "betae ingest 's3://bucket/triples/*.parquet' --memory 4GB --out graph",
         "zcat facts.nt.gz | betae ingest - --format nt --out graph",
         "betae ingest more-facts.tsv --append --out graph",
@@ -109,6 +113,32 @@ def ingest_command(
     format: Annotated[
         str | None, typer.Option(help="File format (csv, nt, ...); default: by the ending.")
     ] = None,
+    table: Annotated[
+        list[str],
+        typer.Option(help="Table of edges in a database; may be repeated."),
+    ] = [],  # noqa: B006
+    node_table: Annotated[
+        list[str],
+        typer.Option(help="Table in a database with a row for each entity; may be repeated."),
+    ] = [],  # noqa: B006
+    sql: Annotated[
+        str | None, typer.Option(help="Query for edges in a database: 'select ...'.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Property that names the nodes of a Neo4j; default: Neo4j's ids."),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="User of a database.")] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable with the password; default for Neo4j: NEO4J_PASSWORD.",
+            metavar="NAME",
+        ),
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="Database of a Neo4j; default: its default database.")
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(help="Memory limit, such as 4GB: sort on disk, for the same graph."),
@@ -148,6 +178,13 @@ def ingest_command(
             "delimiter": {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
             "comment": comment,
             "format": format,
+            "tables": table,
+            "node_tables": node_table,
+            "sql": sql,
+            "key": key,
+            "user": user,
+            "password": _password(password_env),
+            "database": database,
             "notify": lambda text: status.update(escape(text)),
         }
         if memory is not None:
@@ -166,6 +203,13 @@ def ingest_command(
             lines.append(repr(graph))
     for line in (*_reading_lines(report), *lines, f"written to {target}"):
         say(line)
+
+
+def _password(variable: str | None) -> str | None:
+    """Return the password in an environment variable; raise if it is not set."""
+    if variable is not None and variable not in os.environ:
+        raise InvalidArgument(f"The environment variable {variable} is not set.")
+    return None if variable is None else os.environ[variable]
 
 
 def _file_or_fraction(text: str) -> str | float:

@@ -37,6 +37,11 @@ def read(*sources: TripleSource, **options: Unpack[ReadOptions]) -> KnowledgeGra
         delimiter: character between columns.
         comment: skip lines that begin with this.
         format: file ending that overrides the files' own: "csv", "nt", ...
+        tables: tables of edges in a database (an SQLite or DuckDB file, `postgresql://host/name`).
+        node_tables: tables in it with a row for each entity.
+        sql: a query for edges.
+        key: the property that names the nodes of a Neo4j; by default, Neo4j's own ids.
+        user, password, database: to log in at a database; the last is one of Neo4j's.
         notify: called with a line of text at each step.
     """
     if len(sources) == 1 and is_stored_graph(sources[0]):

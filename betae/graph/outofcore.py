@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from betae.checks import needing
 from betae.errors import InvalidArgument, TripleError
+from betae.graph.databases import is_database, shown
 from betae.graph.edges import EDGES, SPLITS, Edges, Packing, Split
 from betae.graph.graph import fingerprint_of
 from betae.graph.literals import LABELS, NAMED, ORDER, ROWS_PER_PART, typed, write_part
@@ -52,6 +53,7 @@ from betae.graph.triples import (
     num_held_out,
     read_file,
     read_parquet,
+    read_tables,
     sources_and_fractions,
     tables_of,
 )
@@ -465,16 +467,19 @@ def _stage_files(
         files += [(split, file) for file in find_files(each)]
     staged: Staged = defaultdict(list)
     for number, (split, file) in enumerate(files, 1):
-        reading.notify(f"Reading {file} ({number} of {len(files)})")
+        reading.notify(f"Reading {shown(file)} ({number} of {len(files)})")
         copies = folder / f"source-{number}"
         copies.mkdir()
-        source = _open_local(file, reading, copies)
-        if columns := _plain_columns(source, content.report, reading):
-            staged[split, *columns].append(source)
-            continue
-        # Blank nodes of different files are different, even with the same name.
-        prefix = f"{number - 1}." if len(files) > 1 else ""
-        batches = read_file(source, content, reading=reading, blank_node_prefix=prefix)
+        if is_database(file):
+            source, batches = Source(shown(file), ""), read_tables(file, content, reading)
+        else:
+            source = _open_local(file, reading, copies)
+            if columns := _plain_columns(source, content.report, reading):
+                staged[split, *columns].append(source)
+                continue
+            # Blank nodes of different files are different, even with the same name.
+            prefix = f"{number - 1}." if len(files) > 1 else ""
+            batches = read_file(source, content, reading=reading, blank_node_prefix=prefix)
         for i, frame in enumerate(batches):
             while content.literals:
                 literals.add(content.literals.pop(0))

@@ -33,6 +33,11 @@ SUFFIXES = (
     *(".parquet", ".tsv", ".txt", ".csv"),
     *(".nt", ".ttl", ".nq", ".trig", ".n3", ".rdf", ".xml", ".jsonld", ".jsonl", ".ndjson"),
 )
+SQL_ADDRESSES = ("postgresql://", "postgres://")
+BOLT_ADDRESSES = tuple(
+    f"{scheme}{security}://" for scheme in ("bolt", "neo4j") for security in ("", "+s", "+ssc")
+)
+DATABASES = (*SQL_ADDRESSES, *BOLT_ADDRESSES)
 HIDDEN = (".", "_")  # first characters of files that hold no data, such as _SUCCESS
 PATTERN = "*?["
 COLUMNS = ("head", "relation", "tail")
@@ -59,6 +64,13 @@ class ReadOptions(TypedDict, total=False):
     delimiter: str | None
     comment: str | None
     format: str | None
+    tables: Sequence[str]
+    node_tables: Sequence[str]
+    sql: str | None
+    key: str | None
+    user: str | None
+    password: str | None
+    database: str | None
     notify: Notify
 
 
@@ -77,6 +89,13 @@ class Reading:
     delimiter: str | None = None
     comment: str | None = None
     format: str | None = None
+    tables: Sequence[str] = ()
+    node_tables: Sequence[str] = ()
+    sql: str | None = None
+    key: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    database: str | None = None
     notify: Notify = lambda _: None
 
     def __post_init__(self) -> None:
@@ -295,6 +314,8 @@ def find_files(source: str | Path) -> list[str]:
     """
     if not str(source):
         raise InvalidArgument("The name of a file of triples is empty.")
+    if str(source).startswith(DATABASES):
+        return [str(source)]
     if is_address(source):
         return _find_at_address(str(source))
     path = Path(source)

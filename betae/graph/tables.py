@@ -234,6 +234,8 @@ def nodes_of_frame(frame: pl.DataFrame, file: Path | str, first_row: int = 0) ->
         datatype = next((one for kind, one in POLARS_TYPES.items() if series.dtype == kind), None)
         if series.dtype.is_integer() or series.dtype.is_float():
             datatype = INTEGER if series.dtype.is_integer() else DOUBLE
+        elif series.dtype.is_decimal():
+            datatype = XSD + "decimal"
         elif isinstance(series.dtype, pl.Datetime):
             datatype, series = DATE_TIME, series.dt.to_string("iso:strict")
         if datatype is None:

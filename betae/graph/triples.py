@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from betae.errors import InvalidArgument, TripleError
+from betae.graph.databases import is_database, read_database, read_node_tables, shown
 from betae.graph.delimited import (
     ROWS_PER_BATCH,
     SEPARATORS,
@@ -239,8 +240,8 @@ def _read_sources(
         for file in (find_files(source) if isinstance(source, str | Path) else [source])
     ]
     for i, (split, source) in enumerate(files):
-        shown = source if isinstance(source, str | Path) else IN_MEMORY
-        reading.notify(f"Reading {'standard input' if str(shown) == STANDARD_INPUT else shown}")
+        name = shown(source) if isinstance(source, str | Path) else IN_MEMORY
+        reading.notify(f"Reading {'standard input' if name == STANDARD_INPUT else name}")
         # Blank nodes of different files are different, even with the same name.
         prefix = f"{i}." if len(files) > 1 else ""
         frames[split].append(read_source(source, content, schema, reading, prefix))
@@ -336,11 +337,15 @@ def read_source(
     head, relation and tail: strings, or categories, which are faster and smaller for large files.
     """
 
-    def read(file: Source) -> pl.DataFrame:
-        batches = read_file(file, content, schema, reading, blank_node_prefix)
+    def joined(batches: Iterator[pl.DataFrame]) -> pl.DataFrame:
         return pl.concat([batch.cast(dict(schema)) for batch in batches])
 
-    if isinstance(source, str | Path) and is_address(source):
+    def read(file: Source) -> pl.DataFrame:
+        return joined(read_file(file, content, schema, reading, blank_node_prefix))
+
+    if isinstance(source, str | Path) and is_database(source):
+        frame = joined(read_tables(source, content, reading))
+    elif isinstance(source, str | Path) and is_address(source):
         with tempfile.TemporaryDirectory() as folder:
             frame = read(local_source(source, reading, Path(folder)))
     elif isinstance(source, str | Path):
@@ -355,6 +360,27 @@ def read_source(
         frame = frame.cast(dict(schema))
     content.report.read += len(frame)
     return frame
+
+
+def read_tables(source: str | Path, content: Content, reading: Reading) -> Iterator[pl.DataFrame]:
+    """Yield the triples of a database in batches; the content gets the literals of its nodes."""
+
+    def to_triples(
+        frame: pl.DataFrame, name: str, table: str | None, first_row: int
+    ) -> pl.DataFrame:
+        how = reading
+        if reading.relation is None and table is not None:
+            layout = layout_of(frame.columns, reading, name)
+            relation = table.rpartition(".")[2] if layout.columns == ENDS else None
+            how = replace(reading, relation=relation)
+        return triples_of_frame(frame, Source(name, "", b""), content.report, how, first_row)
+
+    if reading.node_tables:
+        for literals in read_node_tables(source, content, reading, nodes_of_frame):
+            content.literals.append(literals)
+            content.report.literals += len(literals.drop_nulls("property"))
+            yield pl.DataFrame(schema=STRINGS)
+    yield from read_database(source, content, reading, to_triples)
 
 
 def read_file(

@@ -111,6 +111,8 @@ def write_missing(edges: pl.DataFrame, path: Path, format: str | None = None) ->
         write_probabilities(edges.select(*COLUMNS, "probability"), buffer, RDF_FORMATS[suffix])
     elif suffix in JSON_LINES:
         edges.write_ndjson(buffer)
+    elif suffix in SEPARATORS and suffix != ".csv":
+        edges.write_csv(buffer, separator="\t")  # quoted where needed: nothing found is refused
     else:
         _write_table(edges, buffer, suffix, path)
     _write(buffer, path)
