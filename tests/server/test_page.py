@@ -355,7 +355,9 @@ def of_rules(tmp_path_factory):
     """A client of a server of rules mined from `world`, of which the training edges are known."""
     world, folder = betae.world(), tmp_path_factory.mktemp("rules")
     world.without([world_edge(world, edge) for edge in world.splits["test"]]).save(folder / "graph")
-    with serving(betae.mine(KnowledgeGraph.open(folder / "graph"), folder / "run")) as client:
+    run = betae.mine(KnowledgeGraph.open(folder / "graph"), folder / "run")
+    run.answerer()  # fits its probabilities
+    with serving(run) as client:
         yield client
 
 

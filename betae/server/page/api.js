@@ -29,7 +29,10 @@ async function call(path, { body, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, { error: "The server cannot be reached. Is it still running?" });
   }
-  const content = await response.json().catch(() => ({}));
+  const content = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error; // while the body was read
+    return {};
+  });
   if (!response.ok) throw new Refused(response.status, content);
   return content;
 }
