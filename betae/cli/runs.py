@@ -625,7 +625,29 @@ def _open_to_serve(folder: Path, graph: Path | None, exact: bool) -> Run | Knowl
         return opened
 
 
-# ---- index --------------------------------------------------------------------------------------
+# ---- mcp -----------------------------------------------------------------------------------------
+
+
+@app.command(
+    epilog=examples(
+        "betae mcp graph",
+        'the same in a client\'s settings: {"mcpServers": {"betae": {"command": "betae", "args": '
+        '["mcp", "/data/graph"]}}}',
+    )
+)
+def mcp(folder: RunOrGraph, graph: MovedGraph = None) -> None:
+    """Serve a run or a graph to an assistant, by the Model Context Protocol on stdin and stdout.
+
+    It answers at once, and mines the rules of a graph meanwhile. betae serve has the same at /mcp.
+    """
+    if missing := [name for name in (*NEEDED, "mcp") if find_spec(name) is None]:
+        raise InvalidArgument(f"betae mcp needs {', '.join(missing)}: pip install 'betae[mcp]'.")
+    from betae.server.mcp import run_stdio
+
+    run_stdio(_open_to_serve(folder, graph, exact=True))  # which mines no rules before it answers
+
+
+# ---- index ---------------------------------------------------------------------------------------
 
 index_app = typer.Typer(no_args_is_help=True)
 about = "Approximate search of the entities of a run: build, bench, export."

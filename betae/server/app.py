@@ -4,9 +4,10 @@ import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
@@ -39,6 +40,8 @@ from betae.server.guard import INTERNAL_ERROR, Guard, Metrics
 from betae.server.limits import QUESTION_ERRORS, Json, Limits, Refused, check_limit, refusal
 
 if TYPE_CHECKING:  # a graph is served without torch
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
     from betae.run import Run
     from betae.server.questions import Questions
 
@@ -46,6 +49,7 @@ NO_MODEL = (
     "Only a graph is served, without predictions: use POST /query for exact answers, or serve a "
     "run."
 )
+NO_RUN = "No run is loaded, only a graph."
 LONGEST_FIELD = 60  # last characters of the path of a wrong field
 PAGE_FOLDER = Path(__file__).parent / "page"
 Text = Annotated[str, Field(max_length=1_000)]  # long ones are not compared with all names
@@ -77,6 +81,8 @@ class Served:
         self.limits, self.metrics = limits or Limits(), Metrics()
         self.run = None if isinstance(source, KnowledgeGraph) else source
         self.graph = source if isinstance(source, KnowledgeGraph) else source.graph
+        self.opening = ""  # what is being done before there are predictions
+        self.why_no_predictions = NO_RUN  # if there are none
         self._questions: Questions | None = None
 
     def open(self) -> None:
@@ -84,18 +90,24 @@ class Served:
         if hasattr(self, "facts"):
             return
         if self.run is not None:
-            from betae.server.questions import Questions
-
-            batch_size, observe = self.limits.questions_per_batch, self.metrics.batches.observe
-            self._questions = Questions(self.run, batch_size, observe)
-            self._questions.call(self._questions.answerer).result()
+            self.predict_by(self.run)
         self.facts = Facts(self.graph, self.limits)
+
+    def predict_by(self, run: "Run") -> None:
+        """Load a run of the graph, and answer by it from now on."""
+        from betae.server.questions import Questions
+
+        batch_size, observe = self.limits.questions_per_batch, self.metrics.batches.observe
+        questions = Questions(run, batch_size, observe)
+        questions.call(questions.answerer).result()
+        self.run, self._questions = run, questions
 
     def close(self) -> None:
         """End the workers."""
         if self._questions is not None:
             self._questions.close()
-        self.facts.close()
+        if hasattr(self, "facts"):
+            self.facts.close()
 
     @property
     def questions(self) -> "Questions":
@@ -157,11 +169,14 @@ def app_of(
 ) -> ASGIApp:
     """Build the app; at startup, what it serves is opened, if not before, and `ready` called."""
 
+    agents = _mcp_manager(served)
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await to_thread.run_sync(served.open)
-        ready()
-        yield
+        async with agents.run() if agents else nullcontext():
+            ready()
+            yield
         await to_thread.run_sync(served.close)
 
     app = FastAPI(
@@ -178,8 +193,19 @@ def app_of(
     _add_service(app, served)
     _add_sparql(app, served)
     page = _add_page(app)
+    if agents:
+        app.router.routes.append(Route("/mcp", agents.asgi_app, methods=["POST"]))
     _add_errors(app)
     return Guard(app, served.limits, served.metrics, host, token, public=["/healthz", *page])
+
+
+def _mcp_manager(served: Served) -> "StreamableHTTPSessionManager | None":
+    """Return the server of the Model Context Protocol, if its SDK is installed."""
+    if find_spec("mcp") is None:
+        return None
+    from betae.server.mcp import http_manager
+
+    return http_manager(served)
 
 
 def _add_questions(app: FastAPI, served: Served) -> None:
@@ -238,7 +264,8 @@ def _add_names(app: FastAPI, served: Served) -> None:
     ) -> Json:
         """Tell what speaks for an edge, known or not: its parts add up to the log-odds."""
         its = served.questions
-        return Json(await asyncio.wrap_future(its.call(lambda: its.why(head, relation, tail))))
+        found = await asyncio.wrap_future(its.call(lambda: its.why(head, relation, tail)))
+        return Json(found.to_json())
 
     @app.get("/relations", tags=["graph"], response_model=schemas.RelationsResponse)
     async def relations(

@@ -20,8 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import numpy as np
 from pebble import ProcessExpired, ProcessPool
 
+from betae.exact.answers import answers, sure_answers
 from betae.exact.isolated import deny_network
 from betae.exact.select import hint_of_direction, select
 from betae.exact.sparql import KEYWORD, NO_SERVICE, Solutions, open_store, store_folder
@@ -29,6 +31,7 @@ from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
 from betae.queries.read import is_sparql, read_question
+from betae.queries.structures import has_negation
 from betae.server.browse import describe_tree
 from betae.server.limits import Limits, Refused
 
@@ -68,8 +71,11 @@ class Facts:
             for _ in range(3)
         ]
         self._readers, self._exact, self._engines = self._pools
-        for pool in self._pools:
-            pool.schedule(len, args=("",))  # starts the processes
+        self._first = [pool.schedule(len, args=("",)) for pool in self._pools]  # starts them
+
+    async def started(self) -> None:
+        """Wait for the processes, which take some seconds to start."""
+        await asyncio.gather(*map(asyncio.wrap_future, self._first))
 
     async def read(self, question: str | Query) -> tuple[Query, int | None]:
         """Read a question into a tree of ids, and the LIMIT of SPARQL."""
@@ -84,6 +90,10 @@ class Facts:
     async def tree(self, query: Query, edges: Edges) -> dict[str, Any]:
         """Return the computation tree of a query of ids, with the exact answers of each node."""
         return await _result(self._exact, _tree, query, edges)
+
+    async def answers(self, query: Query, start: int, stop: int) -> dict[str, Any]:
+        """Return a page of the known and of the assumed exact answers of a query of ids."""
+        return await _result(self._exact, _answers, query, start, stop)
 
     async def sparql(self, query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
         """Return the result of a SPARQL query, and its media type.
@@ -169,6 +179,23 @@ def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
 
 def _tree(query: Query, edges: Edges) -> dict[str, Any]:
     return describe_tree(_here["graph"], query, edges)
+
+
+def _answers(query: Query, start: int, stop: int) -> dict[str, Any]:
+    graph = _here["graph"]
+    found = answers(graph, query)
+    certain = sure_answers(graph, [query])[0] if has_negation(query) else found
+    ids = {"known": certain, "assumed": np.setdiff1d(found, certain)}
+    return {
+        "note": None if len(found) else hint_of_direction(graph, query),
+        **{f"num_{status}": len(entities) for status, entities in ids.items()},
+        **{
+            status: [
+                (graph.entities[i], graph.entity_label(i)) for i in entities[start:stop].tolist()
+            ]
+            for status, entities in ids.items()
+        },
+    }
 
 
 def _write_store() -> None:

@@ -89,11 +89,14 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     def check(self, path: str, headers: Headers) -> None:
-        """Refuse a request for another host, or one without the token."""
+        """Refuse a request for another host, from another site, or without the token."""
         if not self._is_own_host(headers.get("host", "")):
             raise Refused(
                 421, "Unknown name in the Host header: to serve under this name, use --host."
             )
+        origin = headers.get("origin")  # browsers send it with what scripts request
+        if origin is not None and not self._is_own_host(urlsplit(origin).netloc):
+            raise Refused(403, "Scripts of other web sites may not use this server.")
         if self.token is not None and path not in self.public:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             is_token = hmac.compare_digest(given.strip().encode(), self.token.encode())

@@ -77,7 +77,9 @@ class Refused(Exception):
     def __init__(self, status: int, content: Mapping[str, Any] | str):
         super().__init__(status, content)  # makes it picklable
         self.status = status
-        self.content = {"error": content} if isinstance(content, str) else dict(content)
+        self.content: dict[str, Any] = (
+            {"error": content} if isinstance(content, str) else dict(content)
+        )
 
 
 def refusal(error: Exception, status: int = 400) -> Refused:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import islice
+from math import inf
+from time import monotonic
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from betae import parallel
 from betae.answering.answerer import Answerer, QuestionRequest
 from betae.answering.by_completion import ByCompletion
 from betae.answering.completed import CACHE_BYTES
+from betae.answering.evidence import Evidence
 from betae.answering.missing import complete
 from betae.answering.results import Answers
 from betae.answering.why import why_edge
@@ -28,6 +30,10 @@ from betae.server.browse import describe_edge
 from betae.server.limits import Refused
 
 MIN_PROBABILITY = 0.01  # of the missing edges listed
+TOO_MANY_EDGES = (
+    "It takes too long to look for all these missing edges: name an entity as well, or a relation "
+    "with fewer edges."
+)
 CACHE_DIVISORS: dict[Edges, int] = {"all": 2, "train+valid": 4, "train": 4}
 
 
@@ -103,12 +109,33 @@ class Questions:
 
     def missing_edges_of(self, entity: int, limit: int) -> list[dict[str, Any]] | None:
         """Return the most probable missing edges of an entity; None without probabilities."""
+        name = self.run.graph.entities[entity]
+        found = self.missing_edges(name, None, MIN_PROBABILITY)
+        return None if found is None else found[:limit]
+
+    def missing_edges(
+        self, entity: str | None, relation: str | None, above: float, until: float = inf
+    ) -> list[dict[str, Any]] | None:
+        """Return missing edges, most probable first; None without probabilities.
+
+        Raises Refused if it is not done at a time of the monotonic clock.
+        """
         graph, ranker = self.run.graph, self.answerer().ranker
         if not isinstance(ranker, ByCompletion):
             return None
-        name = graph.entities[entity]
+
+        def check_time(done: int, total: int) -> None:
+            if monotonic() > until and done < total:
+                raise Refused(400, TOO_MANY_EDGES)
+
         found = complete(
-            graph, ranker.completed, entity=name, above=MIN_PROBABILITY, with_reasons=False
+            graph,
+            ranker.completed,
+            entity=entity,
+            relation=relation,
+            above=above,
+            progress=check_time,
+            with_reasons=False,
         )
         return [
             {
@@ -117,19 +144,19 @@ class Questions:
                     graph.entities.find(row["head"])[0],
                     graph.relations.find(row["relation"])[0],
                     graph.entities.find(row["tail"])[0],
-                    "out" if row["head"] == name else "in",
+                    "in" if row["tail"] == entity != row["head"] else "out",
                 ),
                 "probability": row["probability"],
             }
-            for row in islice(found, limit)
+            for row in found
         ]
 
-    def why(self, head: str, relation: str, tail: str) -> dict[str, Any]:
+    def why(self, head: str, relation: str, tail: str) -> Evidence:
         """Return what speaks for an edge."""
         ranker = self.answerer().ranker
         if not isinstance(ranker, ByCompletion):
             raise Refused(400, "Without validation edges there are no probabilities to explain.")
-        return why_edge(ranker.completed, head, relation, tail).to_json()
+        return why_edge(ranker.completed, head, relation, tail)
 
     def _answer_batch(self) -> None:
         groups: dict[tuple[Method, Edges], list[_Waiting]] = defaultdict(list)

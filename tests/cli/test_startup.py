@@ -27,6 +27,8 @@ HEAVY = (
     "rdflib",
     "faiss",
     "matplotlib",
+    "mcp",
+    "fastapi",
 )
 # Parts of betae, and of what it uses, that only some commands need.
 PARTS = (
