@@ -12,7 +12,8 @@ ingests power-law triples from Parquet files of a million rows each with `betae 
 a process that the system lets have so much memory of its own and not a byte more (RLIMIT_DATA: heap
 and other private writable memory, resident or not; a request beyond it fails). RLIMIT_AS would also
 count the code of libraries and files that are mapped, which take no memory that the system cannot
-take back. With `--in-memory` the usual way ingests the same files, without a limit.
+take back. With `--in-memory` the usual way ingests the same files, without a limit. With `--literals 5`,
+node tables give each entity five: half as many literals in all as triples.
 """
 
 import argparse
@@ -102,6 +103,28 @@ def make_parts(folder: Path, num_triples: int) -> None:
         frame.write_parquet(folder / f"{number:05}.parquet")
 
 
+def make_nodes(folder: Path, num_entities: int, num_literals: int) -> None:
+    """Write node tables with some properties of each entity: numbers, dates and text."""
+    folder.mkdir()
+    for number, first in enumerate(range(0, num_entities, ROWS_OF_A_FILE)):
+        rng = np.random.default_rng(number)
+        ids = np.arange(first, min(first + ROWS_OF_A_FILE, num_entities))
+        table = pl.DataFrame({"id": ids}).select(
+            pl.format("http://example.org/entity/Q{}", "id").alias("id")
+        )
+        for i in range(num_literals):
+            values = pl.Series(f"property{i}", rng.integers(0, 20_000, len(ids)))
+            kinds = (values, values / 7, values.cast(pl.Date), "text " + values.cast(pl.String))
+            table = table.with_columns(kinds[i % len(kinds)].alias(values.name))
+        table.write_parquet(folder / f"{number:05}.parquet")
+
+
+def nodes_of(parts: Path) -> list[Path]:
+    """Return the folder of node tables beside the triples, if there is one."""
+    nodes = parts.with_name("nodes")
+    return [nodes] if nodes.exists() else []
+
+
 def power_law(rng: np.random.Generator, exponent: float, number: int, size: int) -> np.ndarray:
     """Sample from `number` values of which the k-th has a probability of about k ** -exponent."""
     rank = (number * rng.random(size) ** (1 / (1 - exponent))).astype(np.int64)
@@ -126,7 +149,7 @@ def bounded(parts: Path, memory: str, store: Path) -> str:
 
     from betae import ingest
 
-    report = ingest(parts, out=store, memory=memory, notify=say)
+    report = ingest(parts, out=store, memory=memory, notify=say, nodes=nodes_of(parts))
     end = time.perf_counter()
     for (phase, begin), (_, then) in zip(phases, [*phases[1:], ("", end)], strict=True):
         print(f"{then - begin:10.1f} s  {phase}", file=sys.stderr)
@@ -138,7 +161,7 @@ def in_memory(parts: Path, _: str, store: Path) -> str:
     from betae.graph.triples import read_triples
 
     start = time.perf_counter()
-    triples = read_triples(parts)
+    triples = read_triples(parts, nodes=nodes_of(parts))
     KnowledgeGraph.from_triples(triples).save(store)
     return told(time.perf_counter() - start, triples.report.read, store)
 
@@ -156,8 +179,12 @@ def told(seconds: float, num_read: int, store: Path) -> str:
     )
 
 
-def compare_bounded(num_triples: int, memory: str, has_in_memory: bool, folder: Path) -> None:
+def compare_bounded(
+    num_triples: int, num_literals: int, memory: str, has_in_memory: bool, folder: Path
+) -> None:
     make_parts(folder / "parts", num_triples)
+    if num_literals:
+        make_nodes(folder / "nodes", max(num_triples // 10, 10), num_literals)
     for side in ["bounded", "in_memory"][: 1 + has_in_memory]:
         command = [sys.executable, __file__, "--side", side, "--file", folder / "parts"]
         arguments = ["--bounded", memory, "--store", folder / side]
@@ -174,6 +201,7 @@ def main() -> None:
     parser.add_argument("--triples", type=int, default=10_000_000)
     parser.add_argument("--bounded", metavar="MEMORY")
     parser.add_argument("--in-memory", action="store_true")
+    parser.add_argument("--literals", type=int, default=0, help="of each entity")
     parser.add_argument("--folder", type=Path, help="for the files, if /tmp is too small")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
@@ -184,7 +212,8 @@ def main() -> None:
         return
     if options.bounded:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            compare_bounded(options.triples, options.bounded, options.in_memory, Path(folder))
+            how = (options.literals, options.bounded, options.in_memory)
+            compare_bounded(options.triples, *how, Path(folder))
         return
     if options.side:
         start = time.perf_counter()
