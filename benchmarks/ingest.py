@@ -12,8 +12,8 @@ ingests power-law triples from Parquet files of a million rows each with `betae 
 a process that the system lets have so much memory of its own and not a byte more (RLIMIT_DATA: heap
 and other private writable memory, resident or not; a request beyond it fails). RLIMIT_AS would also
 count the code of libraries and files that are mapped, which take no memory that the system cannot
-take back. With `--in-memory` the usual way ingests the same files, without a limit. With `--literals 5`,
-node tables give each entity five: half as many literals in all as triples.
+take back. With `--in-memory` the usual way ingests the same files, without a limit.
+With `--literals 5`, node tables give each entity five: half as many literals in all as triples.
 """
 
 import argparse
