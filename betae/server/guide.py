@@ -255,8 +255,10 @@ def frequent_relations(graph: KnowledgeGraph, limit: int) -> list[RelationGuide]
 def relation_counts(graph: KnowledgeGraph) -> NDArray[np.int64]:
     """Return the number of edges of each relation."""
     num_relations = len(graph.relations)
-    counts = [np.bincount(each[:, 1], minlength=num_relations) for each in graph.splits.values()]
-    return np.sum(counts, axis=0)
+    counts = np.zeros(num_relations, dtype=np.int64)
+    for edges in graph.splits.values():
+        counts += np.bincount(edges[:, 1], minlength=num_relations)
+    return counts
 
 
 def _class_counts(graph: KnowledgeGraph) -> list[tuple[str, int]]:

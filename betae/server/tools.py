@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from betae.server.app import Served
 
 PATIENCE = 15.0  # seconds to wait for a run that is being opened
-SEARCH_SECONDS = 20.0  # for missing edges
+SEARCH_SECONDS = 10.0  # for missing edges; other questions wait meanwhile
 SHOWN_NAMES = 3  # of each kind, for a question that cannot be read
 STEP_REASONS = 2  # shown for a missing edge of a derivation
 STEP_EXAMPLES = 3
@@ -209,7 +209,8 @@ class QuestionChecked(_Result):
         """Say what it means, or what is wrong."""
         if not self.valid:
             yield f"Not valid: {self.problem}"
-            yield f"Fix: {self.fix}"
+            if self.fix:
+                yield f"Fix: {self.fix}"
             return
         yield f"Valid: {self.question}"
         if self.words:
@@ -246,12 +247,12 @@ class AnswerTold(BaseModel):
 
     def lines(self) -> Iterator[str]:
         """Say the answer and why it is one."""
-        sure = "" if self.probability in (None, 1.0) else f" {self.probability:.1%}"
+        sure = "" if self.probability in (None, 1.0) else f" {_percent(self.probability)}"
         name = "" if self.entity == self.label else f" [{self.entity}]"
         ways = f" (in {self.derivations:,} ways)" if (self.derivations or 1) > 1 else ""
         yield f"-{sure} {self.label}{name}{ways}"
         for step in self.why:
-            chance = f" {step.probability:.1%}" if step.status == "missing" else ""
+            chance = f" {_percent(step.probability)}" if step.status == "missing" else ""
             yield f"    {step.status}{chance}: {step.text}"
             yield from (f"        because {each}" for each in step.because)
         for steps in self.further:
@@ -315,7 +316,7 @@ class EdgeExplained(_Result):
 
     def lines(self) -> Iterator[str]:
         """List what speaks for it, with log-odds."""
-        status = "a known fact" if self.known else f"not in the graph, {self.probability:.1%}"
+        status = "a known fact" if self.known else f"not in the graph, {_percent(self.probability)}"
         yield f"{self.head} {self.relation} {self.tail}: {status}"
         yield from self.details
 
@@ -343,7 +344,7 @@ class EdgesFound(_Result):
         yield f"{len(self.edges)} of {self.total:,} missing edges:"
         for each in self.edges:
             edge = f"{each.head_label} {each.relation} {each.tail_label}"
-            yield f"- {each.probability:.1%} {edge}"
+            yield f"- {_percent(each.probability)} {edge}"
 
 
 class SparqlAnswered(_Result):
@@ -365,6 +366,15 @@ class SparqlAnswered(_Result):
                 yield from self.triples or ["no triples"]
             case "rows":
                 yield from _row_lines(self.rows) if self.rows else ["no rows"]
+
+
+def _percent(probability: float | None) -> str:
+    """Return a probability that is neither 0 nor 1 in percent, not rounded to either."""
+    if probability is None:
+        return "-"
+    if probability > 0.999:
+        return ">99.9%"
+    return "<0.1%" if probability < 0.001 else f"{probability:.1%}"
 
 
 def _row_lines(rows: Sequence[dict[str, str | None]]) -> Iterator[str]:
@@ -496,8 +506,7 @@ class Tools:
             told = await self.served.facts.tree(tree, "all")
         except (Refused, *QUESTION_ERRORS) as error:
             closest: list[str] = refusal(error).content.get("closest", [])
-            fix = await self.advice(error, text)
-            problem = self.problem(error)
+            fix, problem = await self.advice(error, text) or None, self.problem(error)
             return QuestionChecked(valid=False, problem=problem, fix=fix, closest=closest)
         steps = [
             StepChecked(
@@ -657,6 +666,10 @@ class Tools:
         its = self.served.questions
         found = await asyncio.wrap_future(its.call(lambda: its.why(*names)))
         head, relation, tail = found.edge
+        note = None
+        if not found.is_known:
+            edge = await asyncio.to_thread(self._known_edge, names[2], names[1], names[0])
+            note = edge and f"The graph has it the other way round: {' '.join(edge)}."
         kept = ("text", "rule", "log_odds", "support", "cases")
         return EdgeExplained(
             head=head,
@@ -669,6 +682,7 @@ class Tools:
             models=found.models,
             base_rate=None if found.is_known else found.base_rate,
             details=[f"{number:>6}  {text}" for number, text in found.lines()],
+            note=note,
         )
 
     def _known_edge(self, head: str, relation: str, tail: str) -> tuple[str, str, str] | None:
@@ -767,7 +781,7 @@ class Tools:
         return str(refusal(error).content["error"])
 
     async def advice(self, error: Exception, text: str | None = None) -> str:
-        """Say what to do about an error, `text` being the question in which it is."""
+        """Say what to do about an error, if it does not say so; `text` is the question it is in."""
         match error:
             case AmbiguousName(ids=ids):
                 return f'Use one of these ids as the name, in quotes: "{ids[0]}".'
@@ -777,7 +791,7 @@ class Tools:
                 return await asyncio.to_thread(self._first_aid, text)
             case UnsupportedQuery():
                 return "Ask for less at a time, or make the question simpler."
-        return "Correct the question and call again."
+        return ""
 
     def _first_aid(self, text: str) -> str:
         """Say how a question is written, with names that the text may mean."""
@@ -800,7 +814,8 @@ def _summary(known: int, assumed: int, expected: float | None = None) -> str:
     text = f"{known:,} known answer{'' if known == 1 else 's'}"
     if assumed:
         text += f" and {assumed:,} assumed"
-    return text if expected is None else f"{text}; about {expected:,.1f} expected in all"
+    digits = 1 if expected is None or expected < 100 else 0
+    return text if expected is None else f"{text}; about {expected:,.{digits}f} expected in all"
 
 
 def _answer(told: dict[str, Any]) -> AnswerTold:

@@ -301,6 +301,9 @@ def test_an_edge_is_explained(of_run, run):
     wanted = run.why("ann", "friend", "dan")
     assert told["probability"] == pytest.approx(wanted.probability)
     assert told["log_odds"] == pytest.approx(wanted.log_odds)
+    assert told["note"] is None
+    wrong = found(of_run, "why_edge", head="bob", relation="parent", tail="ann")
+    assert wrong["note"] == "The graph has it the other way round: Ann Lee parent Bob Lee."
     swapped = found(of_run, "why_edge", head="dan", relation="~friend", tail="ann")
     assert (swapped["head"], swapped["tail"]) == ("Ann Lee", "dan")
     assert swapped["probability"] == pytest.approx(told["probability"])
