@@ -51,7 +51,8 @@ def unknown_values(graph: KnowledgeGraph, question: Question, edges: Edges) -> t
             name = shorten(condition.property, graph.prefixes)
             if np.isin(missing, graph.literals.having(property)).any():
                 name += f" that is a {kind_of(condition.value)}".replace("a text", "text")
-            have = "entity has" if len(entities) == 1 else "entities have"
+            have = "entity " if len(entities) == 1 else "entities "
+            have += "has" if len(missing) == 1 else "have"
             notes[f"{len(missing):,} of {len(entities):,} {have} no {name}"] = None
     return tuple(notes)
 

@@ -196,9 +196,11 @@ class Literals:
             return rows.filter(is_year), dt.date(value, 1, 1)
         if found and kind not in found:
             holds = " and ".join(f"{each}s".removesuffix("texts") or "text" for each in found)
+            shown = spell_value(value)
+            remedy = f'"{shown}", in quotes' if "text" in found else EXAMPLES[found[0]]
             raise UnsupportedQuery(
-                f"{local_name(self.properties[property])} holds {holds}, which "
-                f"{spell_value(value)} cannot be compared with: write {EXAMPLES[found[0]]}."
+                f"{local_name(self.properties[property])} holds {holds}, which {shown} cannot be "
+                f"compared with: write {remedy}."
             )
         return rows.filter(kind == KIND), value
 

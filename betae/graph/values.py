@@ -16,12 +16,11 @@ Kind = Literal["boolean", "number", "date", "time", "text"]
 CONTAINS = "~"
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", CONTAINS)
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # the other signs stay
-EXAMPLES: dict[Kind, str] = {
+EXAMPLES: dict[Kind, str] = {  # text is in quotes
     "boolean": "true",
     "number": "200",
     "date": "1975-01-31",
     "time": "12:30:00",
-    "text": '"200", in quotes',
 }
 NUMBER = re.compile(r"-?\d+(?P<rest>(\.\d*)?([eE][+-]?\d+)?)")
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?P<clock>T.*)?")

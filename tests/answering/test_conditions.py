@@ -102,7 +102,8 @@ def test_a_condition_keeps_the_truth_of_those_that_meet_it(graph):
     assert {each.entity for each in others} == {*probability} - wanted
     known = kept.num_known + others.num_known
     assert known == every.num_known
-    assert kept.notes == (f"{missing(graph)} of {known} entities have no size",)
+    have = "has" if missing(graph) == 1 else "have"
+    assert kept.notes == (f"{missing(graph)} of {known} entities {have} no size",)
     assert kept.notes[0] in kept.summary()
     assert kept.to_json()["notes"] == kept.notes
 
