@@ -115,7 +115,8 @@ class Derivations:
             case _:
                 return [_Way(float(self._truth(node, entity)), node, entity)]
         best = nlargest(SHOWN_DERIVATIONS, found, key=_probability)
-        return [way for way in best if way.probability > 0] or best[:1]
+        certain = [way for way in best if way.probability >= 1]  # then only they are counted
+        return certain or [way for way in best if way.probability > 0] or best[:1]
 
     def _alone(self, ways: Sequence[_Way]) -> float:
         """Return the truth of an entity if these were its only derivations."""

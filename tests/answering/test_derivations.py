@@ -14,7 +14,7 @@ from betae.answering.derivations import Derivations
 from betae.answering.identities import apply_identities
 from betae.answering.support import count_ways
 from betae.cli.show import draw_answers
-from betae.queries.ast import And, Or, Project
+from betae.queries.ast import And, Entity, Or, Project
 from tests.answering.helpers import exact
 from tests.answering.test_results import drawn, read
 from tests.answering.test_support import DRUGS, graph_of
@@ -104,6 +104,17 @@ def test_those_shown_and_the_others_make_up_the_probability(data, seed):
             assert math.isclose(best, value, rel_tol=1e-4)
         if derived.number <= len(derived.best):
             assert derived.others == pytest.approx(0, abs=1e-5)
+
+
+def test_where_facts_settle_a_part_no_other_derivation_is_shown():
+    """That e1 is not e0 is certain, so an edge between them adds nothing to it as a source."""
+    graph = graph_of(("e0", "r", "e0"), ("e0", "s", "e1"))
+    zero = graph.entity_id("e0")
+    query = (Entity(zero)[2] | ~Entity(zero))[2]
+    for seed in range(20):
+        found, _ = found_by(graph, random_chances(graph, seed), query)
+        for derived in found:
+            assert derived.number > len(derived.best) or derived.others < 1e-5
 
 
 # ---- as they are shown --------------------------------------------------------------------------
