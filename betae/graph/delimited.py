@@ -227,7 +227,7 @@ class _File:
         """Drop rows without any name; raise if only some of a row's names are empty."""
         places = [self.indices.index(i) for i in self.required]
         has_gap = pl.any_horizontal(
-            pl.nth(place).is_null() | (pl.nth(place).cast(pl.String) == "") for place in places
+            pl.nth(place).is_null() | (pl.nth(place) == "") for place in places
         )
         gaps = frame.filter(has_gap).cast(pl.String)
         is_blank = pl.all_horizontal(pl.all().fill_null("").str.strip_chars() == "")
