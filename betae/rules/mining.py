@@ -11,6 +11,9 @@ how many are tails of r? Confidence is
 
 A body is walked once for all the relations that it may predict. The edge that is to be predicted
 is never part of its own body: see `walks`.
+
+Of rules for one relation that say the same, the most confident is kept: those whose bodies lead
+from some heads of the relation to exactly the same ends, such as two ways along a symmetric one.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ COUNTED_HEADS = 200  # of each first step, from which bodies are counted
 MAX_RULES = 150  # of each directed relation that are kept, the most confident
 MIN_CONFIDENCE = 0.005
 MIN_SUPPORT = 2
+COMPARED_HEADS = 32  # of each relation, from which the ends of two bodies are compared
+MIN_COMPARED = 10  # ends, for two bodies to be the same
 
 
 class Neighbours(NamedTuple):
@@ -80,7 +85,7 @@ def mine_rules(
     arrays, neighbours = AdjacencyArrays.of(adjacency), Neighbours.of(adjacency)
     memory = _Memory(len(arrays.head_offsets) - 1)
     num_written = num_relations // 2
-    total = num_written + num_relations
+    total = num_written + 2 * num_relations
     done, one_at_a_time = 0, threading.Lock()
 
     def advance() -> None:
@@ -118,7 +123,17 @@ def mine_rules(
         advance()
 
     parallel.map_in_threads(count, range(num_relations))
-    return _keep_confident(candidates, support, cases, num_relations)
+    rules = _keep_confident(candidates, support, cases, num_relations)
+
+    def compare(relation: int) -> NDArray[np.bool_]:
+        heads = _sample_heads(arrays, relation, seed)[:COMPARED_HEADS]
+        chosen = slice(*rules.offsets[relation : relation + 2])
+        ends = _fingerprints(arrays, heads, rules.bodies[chosen], memory.steps)
+        advance()
+        return _is_first_of_its_kind(ends, rules.confidence[chosen])
+
+    kept = parallel.map_in_threads(compare, range(num_relations))
+    return rules.only(np.concatenate([np.empty(0, dtype=np.bool_), *kept]))
 
 
 class _Memory(threading.local):
@@ -348,3 +363,48 @@ def _keep_confident(
     rank = np.arange(len(order)) - starts[relations[order]]
     kept = np.sort(order[rank < MAX_RULES])
     return RuleSet.of(relations[kept], bodies[kept], support[kept], cases[kept], num_relations)
+
+
+# ---- rules that say the same --------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _fingerprints(arrays, heads, bodies, steps):  # type: ignore[no-untyped-def]
+    """Return the number of (head, end) pairs of each body, and the sum of their hashes."""
+    found = np.zeros((len(bodies), 2), dtype=np.uint64)
+    num_entities = len(arrays.head_offsets) - 1
+    for head in heads:
+        start_at(steps, head)
+        for b in range(len(bodies)):
+            depth = 3 if bodies[b, 2] >= 0 else 2 if bodies[b, 1] >= 0 else 1
+            is_new = b == 0 or bodies[b, 0] != bodies[b - 1, 0]
+            if is_new:
+                take_step(arrays, steps, 1, bodies[b, 0])
+            if depth > 1 and (is_new or bodies[b, 1] != bodies[b - 1, 1]):
+                take_step(arrays, steps, 2, bodies[b, 1])
+            if depth > 2:
+                take_step(arrays, steps, 3, bodies[b, 2])
+            found[b, 0] += np.uint64(steps.sizes[depth])
+            for j in range(steps.sizes[depth]):
+                found[b, 1] += _hash(np.int64(head) * num_entities + steps.ids[depth, j])
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _hash(number):  # type: ignore[no-untyped-def]
+    """Return well mixed bits of a number (the finaliser of splitmix64)."""
+    mixed = np.uint64(number) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _is_first_of_its_kind(
+    fingerprints: NDArray[np.uint64], confidence: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """Tell which bodies are the most confident of those with the same ends."""
+    order = np.argsort(-confidence, kind="stable")
+    is_kept = fingerprints[:, 0] < MIN_COMPARED  # too few ends to tell
+    _, first = np.unique(fingerprints[order], axis=0, return_index=True)
+    is_kept[order[first]] = True
+    return is_kept

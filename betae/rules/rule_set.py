@@ -80,6 +80,11 @@ class RuleSet:
         offsets = np.searchsorted(relations[order], np.arange(num_relations + 1))
         return cls(offsets, np.ascontiguousarray(bodies[order]), support[order], cases[order])
 
+    def only(self, is_kept: NDArray[np.bool_]) -> RuleSet:
+        """Return some of the rules."""
+        offsets = np.concatenate([[0], np.cumsum(is_kept)])[self.offsets]
+        return RuleSet(offsets, self.bodies[is_kept], self.support[is_kept], self.cases[is_kept])
+
     def __len__(self) -> int:
         return len(self.bodies)
 

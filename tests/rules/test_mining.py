@@ -57,7 +57,39 @@ def test_all_short_bodies_are_found():
                 for head in range(10)
             )
             if edges >= mining.MIN_SUPPORT and body != (relation,):
-                assert (relation, body) in found
+                assert (relation, body) in found or any(
+                    same_ends(slow, relation, body, other) for r, other in found if r == relation
+                )
+
+
+def same_ends(slow, relation, *bodies):
+    """Whether bodies lead from each head of a relation to the same ends."""
+    heads = [head for head in range(slow.num_entities) if slow.tails[head, relation]]
+    one, other = ([slow.ends(head, body).keys() for head in heads] for body in bodies)
+    return one == other
+
+
+def test_of_rules_that_say_the_same_the_most_confident_is_kept(monkeypatch):
+    """Two relations with the same edges: a body over the one is a body over the other."""
+    edges = small_graph(5, num_entities=15, num_edges=80).splits["train"]
+    twin = edges[edges[:, 1] == 0] + np.array([0, 3, 0], dtype=np.int32)
+    graph = graph_of([*edges.tolist(), *twin.tolist()], (), 15, 4)
+    slow, rules = SlowGraph(graph.adjacency("train")), mined(graph)
+    monkeypatch.setattr(mining, "MIN_COMPARED", 10**9)
+    everything = mined(graph)
+    assert len(rules) < 0.8 * len(everything)
+    kept = [rules.rule(i) for i in range(len(rules))]
+    assert {(rule.relation, rule.body) for rule in kept if len(rule.body) > 1}
+    for rule in map(everything.rule, range(len(everything))):
+        if rule not in kept:
+            alike = [
+                other
+                for other in kept
+                if other.relation == rule.relation
+                and same_ends(slow, rule.relation, rule.body, other.body)
+            ]
+            assert len(alike) == 1
+            assert alike[0].confidence >= rule.confidence
 
 
 def test_the_same_rules_whatever_the_number_of_threads(monkeypatch):
