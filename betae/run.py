@@ -36,6 +36,7 @@ from betae.evaluation.results import (
     read_evaluations,
     save_evaluation,
 )
+from betae.exact.select import Selection
 from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import MINED, KnowledgeGraph
 from betae.models.base import QueryModel
@@ -238,10 +239,26 @@ class Run:
 
         The first call fits probabilities on validation edges, and loads the models.
         """
+        answerer = self._kept_answerer(edges, method)
+        return answerer.answer(question, k, status=status, threshold=threshold, explain=explain)
+
+    def _kept_answerer(self, edges: Edges, method: Method) -> Answerer:
         if (edges, method) not in self._answerers:
             self._answerers[edges, method] = self.answerer(edges, method=method)
-        answerer = self._answerers[edges, method]
-        return answerer.answer(question, k, status=status, threshold=threshold, explain=explain)
+        return self._answerers[edges, method]
+
+    def sparql(self, text: str, edges: Edges = "all") -> Selection:
+        """Answer a SPARQL SELECT from the completed graph, with ?probability and ?status.
+
+        Its pattern must be a tree around one variable; filters on ?probability and ?status, and
+        ORDER BY, LIMIT and so on, are evaluated on its 1,000 most probable answers. Exact answers
+        of all of SPARQL: `run.graph.sparql`.
+
+        Args:
+            text: such as "SELECT ?x ?probability { <France> <capital> ?x }".
+            edges: the edges that count as known facts.
+        """
+        return self._kept_answerer(edges, "completed").sparql(text)
 
     def answerer(
         self,

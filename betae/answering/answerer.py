@@ -6,6 +6,7 @@ The first time that a run is asked, its probabilities are fitted and kept in the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -44,6 +45,8 @@ from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.results import Method
 from betae.exact.answers import answers, answers_batch, refuted, sure_answers
+from betae.exact.predicted import MAX_ANSWERS, AnswerRow, finish, read_predicted
+from betae.exact.select import Selection
 from betae.exact.unknown import unknown_values
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
@@ -114,6 +117,14 @@ class Answerer:
         adds the best derivations.
         """
         return self.answer_many([QuestionRequest(question, k, status, threshold, explain)])[0]
+
+    def sparql(self, text: str) -> Selection:
+        """Answer a SPARQL SELECT with ?probability and ?status: see `Run.sparql`."""
+        question = read_predicted(text, self.graph, self.edges)
+        (found,) = self.answer_many([QuestionRequest(question.tree, MAX_ANSWERS)])
+        rows: list[AnswerRow] = [(each.entity, each.probability, each.status) for each in found]
+        solutions = finish(text, self.graph, question.variables[0].name, rows)
+        return Selection(self.graph, solutions, self.edges, sys.maxsize)
 
     def answer_many(self, requests: Sequence[QuestionRequest]) -> list[Answers]:
         """Answer many questions; those of one structure are evaluated together."""

@@ -320,6 +320,7 @@ def _cells(row: Row, variables: Sequence[str], prefixes: Mapping[str, str]) -> l
         "betae answer run '?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)' --explain",
         "betae answer graph '?X . capital(France, ?X)' --explain",
         "betae answer run query.rq --only predicted -k 20 --format csv",
+        "betae answer run 'SELECT ?x ?probability { <France> <capital> ?x }'",
         "betae answer run --queries questions.txt --format jsonl",
         "betae answer run --queries questions.txt --format jsonl --ray auto",
         "echo '?X . capital(France, ?X)' | betae answer run --queries -",
@@ -361,10 +362,21 @@ def answer(
     ray: RayAddress = None,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, with probabilities."""
-    from betae.queries.read import parse_question
+    from betae.queries.read import is_sparql, parse_question
+    from betae.queries.sparql import asks_for_probability
 
     chosen = _choose_form(form, as_json)
     texts = _read_texts(question, queries, ray)
+    text = texts[0].text
+    if question is not None and is_sparql(text) and asks_for_probability(text):
+        if k or only or threshold or explain or use_index or method != "completed":
+            raise InvalidArgument(
+                "A query with ?probability or ?status takes no options for that: write LIMIT, "
+                "FILTER(?status = 'predicted') or FILTER(?probability > 0.3)."
+            )
+        opened = open_or_mine(run, graph)
+        _write(opened.sparql(text, edges), chosen, sys.stdout, opened.graph.prefixes)
+        return
     if question is not None:  # raise for its syntax now; any prefix may be defined by the graph
         assert parse_question(texts[0].text, defaultdict(str)).tree is not None
     with on_ray(ray) as cluster:

@@ -142,6 +142,30 @@ class Solutions:
         return pl.DataFrame(rows, schema=["head", "relation", "tail"], orient="row")
 
 
+class Table(Solutions):
+    """Solutions that are known already, as terms of pyoxigraph; None if unbound."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, variables: tuple[str, ...], rows: list[tuple[Any, ...]]
+    ):
+        self.graph, self.edges, self.prefixes = graph, "all", {}
+        self.kind, self.variables, self.rows = "select", variables, rows
+        self.text = self.resolved = ""
+
+    def evaluate(self, store: ox.Store | None = None) -> Any:  # noqa: ARG002
+        """Return the solutions as a result of pyoxigraph, in their order."""
+        import pyoxigraph as ox
+
+        head = " ".join(f"?{name}" for name in self.variables)
+        rows = (" ".join(str(term or "UNDEF") for term in row) for row in self.rows)
+        values = " ".join(f"({row})" for row in rows)
+        return ox.Store().query(f"SELECT {head} {{ VALUES ({head}) {{ {values} }} }}")
+
+    def terms(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the solutions."""
+        return iter(self.rows)
+
+
 def names_and_labels(graph: KnowledgeGraph) -> Callable[[Any], tuple[str | None, str | None]]:
     """Return the function from a term to its name, or its text, and the label to show."""
     import pyoxigraph as ox

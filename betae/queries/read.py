@@ -80,7 +80,16 @@ def read_question(
         tree = resolve(question, graph, edges)
         structure_of(tree)  # raises if it has placeholders
         return Question.from_tree(tree)
-    parsed = parse_question(question, graph.prefixes)
+    return resolve_question(parse_question(question, graph.prefixes), graph, max_nodes, edges)
+
+
+def resolve_question(
+    parsed: Question,
+    graph: KnowledgeGraph,
+    max_nodes: int = MAX_NODES,
+    edges: Edges = "all",
+) -> Question:
+    """Resolve the names of a question that was read from text."""
     parsed.scoped()  # raises if a variable is unused or bound twice
     parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph, edges), max_nodes
     return parsed

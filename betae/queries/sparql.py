@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from threading import Lock
@@ -67,6 +68,13 @@ RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 XSD = "http://www.w3.org/2001/XMLSchema#"
 STRING, FLOATS = XSD + "string", {XSD + "decimal", XSD + "double", XSD + "float"}
 COMPARED = FLOATS | {XSD + name for name in ("integer", "boolean", "date", "dateTime", "time")}
+OF_ANSWERS = frozenset({Variable("probability"), Variable("status")})
+NAMES_OF_ANSWERS = {variable.name for variable in OF_ANSWERS}
+OUTSIDE = ("projection", "groupby", "having", "orderby", "limitoffset")  # around the pattern
+PART = re.compile(  # of a message, that can be found in the text
+    r"SPARQL with (?:a |the literal |the variable |an expression in )?"
+    r"([A-Z]+(?: BY)?\b|\?\w+|(?:NOT )?EXISTS|\"[^\"]*\")"
+)
 REPEATS: dict[str, tuple[int, int | None]] = {"+": (1, None), "*": (0, None), "?": (0, 1)}
 
 
@@ -76,11 +84,16 @@ def parse_sparql(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
     `prefixes` (prefix -> IRI) need no declaration in the text.
     """
     query = _parse_tree(text, prefixes)
+    with _located(text):
+        for clause, spoken in UNSUPPORTED_CLAUSES.items():
+            if clause in query:
+                raise _unsupported(spoken)
+        return _question(query, text)
+
+
+def _question(query: Any, text: str) -> Question:
     if query.name != "SelectQuery":
         raise _unsupported(f"{query.name.removesuffix('Query').upper()}: write SELECT")
-    for clause, spoken in UNSUPPORTED_CLAUSES.items():
-        if clause in query:
-            raise _unsupported(spoken)
     limits = query.limitoffset or {}
     if "offset" in limits:
         raise _unsupported("OFFSET: answers have no order of their own")
@@ -92,6 +105,89 @@ def parse_sparql(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
     if "limit" in limits:
         question.limit = int(limits["limit"])
     return question
+
+
+@contextmanager
+def _located(text: str) -> Iterator[None]:
+    """Add where the part stands that an error names, if it can be found."""
+    try:
+        yield
+    except UnsupportedQuery as error:
+        part = PART.search(str(error))
+        words = r"\s+".join(map(re.escape, part[1].split())) if part else ""
+        places = [each for each in re.finditer(f"{SKIPPED}|({words})", text, re.I) if each[1]]
+        if not words or not places:
+            raise
+        before = text[: places[0].start()].split("\n")
+        place = f"line {len(before)}, column {len(before[-1]) + 1}"
+        raise UnsupportedQuery(f"{error} It is at {place}.") from None
+
+
+def parse_predicted(text: str, prefixes: Prefixes = NO_PREFIXES) -> Question:
+    """Read a SELECT whose pattern is a tree, and which may use ?probability and ?status.
+
+    They, and the clauses around the pattern, are left to `betae.exact.predicted`.
+    """
+    query = _parse_tree(text, prefixes)
+    with _located(text):
+        if query.name != "SelectQuery":
+            raise _unsupported(f"{query.name.removesuffix('Query').upper()}: write SELECT")
+        filters, inside = split_predicted(query)
+        outside = [*filters, *(query[key] for key in OUTSIDE if key in query)]
+        wanted = _mentioned_variables(outside) - {item.evar for item in query.projection or []}
+        if not query.projection:
+            wanted |= _bound_variables(query.where)
+        targets = wanted - OF_ANSWERS
+        if clash := _mentioned_variables(inside) & OF_ANSWERS:
+            raise _unsupported(f"{spell(clash)} in a pattern: it is that of an answer")
+        if len(targets) != 1:
+            found = f"several: {spell(targets)}" if targets else "none"
+            raise _unsupported(
+                "predictions and not one variable, besides ?probability and ?status, in SELECT, "
+                f"ORDER BY and FILTER(?probability ...), but {found}"
+            )
+        query.where.part = inside
+        names = {target: target for target in targets}
+        return Question(targets, _group(query.where, names, frozenset(targets), frozenset()))
+
+
+def asks_for_probability(text: str) -> bool:
+    """Tell whether SPARQL uses ?probability or ?status."""
+    found = re.finditer(rf"{SKIPPED}|[?$](probability|status)\b", text)
+    return any(each[1] for each in found)
+
+
+def split_predicted(query: Any) -> tuple[list[Any], list[Any]]:
+    """Return the filters on ?probability and ?status, and the other parts of the pattern."""
+    parts = [*(query.where.part or [])]
+    if query.valuesClause:
+        parts.append(query.valuesClause)
+    filters = [part for part in parts if part.name == "Filter" and _names(part) & NAMES_OF_ANSWERS]
+    clauses = [query[key] for key in OUTSIDE if key in query]
+    if any("EXISTS" in kind for kind in _kinds([*filters, *clauses])):
+        raise _unsupported("EXISTS beside ?probability or ?status: write a FILTER of its own")
+    return filters, [part for part in parts if not any(part is each for each in filters)]
+
+
+def _names(node: Any) -> set[str]:
+    """Return the names of all variables in a part, before or after `_parse_tree`."""
+    from rdflib.term import Variable as SparqlVariable
+
+    if isinstance(node, SparqlVariable):
+        return {str(node)}
+    return {variable.name for variable in _mentioned_variables(node)}.union(
+        *(map(_names, _children(node)))
+    )
+
+
+def _kinds(node: Any) -> set[str]:
+    """Return the kinds of all nodes of rdflib's grammar in a part."""
+    return {_kind(node)}.union(*map(_kinds, _children(node)))
+
+
+def _children(node: Any) -> Iterable[Any]:
+    children = node.values() if isinstance(node, Mapping) else node
+    return () if isinstance(children, str) or not isinstance(children, Iterable) else children
 
 
 def _unsupported(part: str) -> UnsupportedQuery:
@@ -450,7 +546,7 @@ def _parse_tree(text: str, known_prefixes: Prefixes) -> Any:
     from rdflib.term import BNode, URIRef
     from rdflib.term import Variable as SparqlVariable
 
-    prologue, query = _parsed(text)
+    prologue, query = parsed_text(text)
 
     def absolute(iri: str) -> str:
         return str(iri if HAS_SCHEME.match(iri) else URIRef(iri, base=base))
@@ -485,7 +581,7 @@ def _parse_tree(text: str, known_prefixes: Prefixes) -> Any:
     return traverse(query, visitPost=to_term)
 
 
-def _parsed(text: str) -> Any:
+def parsed_text(text: str) -> Any:
     """Parse with rdflib."""
     from pyparsing import ParseException
     from rdflib.plugins.sparql.parser import parseQuery

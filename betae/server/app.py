@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import cache, partial
@@ -31,6 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from betae import __version__
 from betae.errors import InvalidArgument, UnresolvedName
+from betae.exact.predicted import MAX_ANSWERS
 from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query as Tree
@@ -148,6 +149,17 @@ class Served:
             check_limit(f"k is {k:,}", k, self.limits.answers)
         asked = QuestionRequest(tree, k, options.only, options.threshold, options.explain)
         return await asyncio.wrap_future(questions.ask(asked, options.method, options.edges))
+
+    async def predicted(self, query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
+        """Answer SPARQL with ?probability and ?status by the run; return the media type too."""
+        questions = self.questions  # raises without a run
+        from betae.answering.answerer import QuestionRequest
+
+        tree, variable = await self.facts.read_predicted(query)
+        asked = QuestionRequest(tree, MAX_ANSWERS)
+        found = await asyncio.wrap_future(questions.ask(asked, "completed", "all"))
+        rows = [(each["entity"], each["probability"], each["status"]) for each in found["answers"]]
+        return await self.facts.finish(query, variable, rows, accepted)
 
 
 def create_app(
@@ -374,8 +386,17 @@ FIELDS = {
     "schema": {"type": "object", "properties": {"query": TEXT["schema"]}, "required": ["query"]},
     "example": {"query": EXAMPLE_SPARQL},
 }
-GIVEN = {"parameters": [{"name": "query", "in": "query", "required": True, **TEXT}]}
-POSTED = {"requestBody": {"required": True, "content": {DIRECT: TEXT, FORM: FIELDS}}}
+PREDICTED = {
+    "name": "predicted",
+    "in": "query",
+    "description": "Answer from the completed graph, with ?probability and ?status.",
+    "schema": {"type": "boolean", "default": False},
+}
+GIVEN = {"parameters": [{"name": "query", "in": "query", "required": True, **TEXT}, PREDICTED]}
+POSTED = {
+    "parameters": [PREDICTED],
+    "requestBody": {"required": True, "content": {DIRECT: TEXT, FORM: FIELDS}},
+}
 
 
 def _add_sparql(app: FastAPI, served: Served) -> None:
@@ -395,7 +416,11 @@ def _add_sparql(app: FastAPI, served: Served) -> None:
                 raise Refused(400, "Give one query: /sparql?query=SELECT...")
             query = parameters["query"][0]
         accepted = _accepted(request.headers.get("accept", ""))
-        content, media_type = await served.facts.sparql(query, accepted)
+        is_predicted = parameters.get("predicted", ["false"])
+        if is_predicted not in (["true"], ["false"]):
+            raise Refused(400, "predicted is true or false.")
+        answered = served.predicted if is_predicted == ["true"] else served.facts.sparql
+        content, media_type = await answered(query, accepted)
         return Response(content, headers={"content-type": media_type})
 
     @app.get("/sparql", tags=["SPARQL"], responses=ANSWERED, openapi_extra=GIVEN)

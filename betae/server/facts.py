@@ -25,6 +25,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from betae.exact.answers import answers, sure_answers
 from betae.exact.isolated import deny_network
+from betae.exact.predicted import AnswerRow, finish, read_predicted
 from betae.exact.select import hint_of_direction, select
 from betae.exact.sparql import KEYWORD, NO_SERVICE, Solutions, open_store, store_folder
 from betae.graph.edges import Edges
@@ -105,6 +106,18 @@ class Facts:
         # Shielded: it is written to its end even if the first client leaves.
         await asyncio.shield(asyncio.wrap_future(self._store))
         return await _result(self._engines, _sparql, query, accepted)
+
+    async def read_predicted(self, query: str) -> tuple[Query, str]:
+        """Read the pattern of SPARQL with probabilities: its tree, and the variable it is for."""
+        return await _result(
+            self._readers, _read_predicted, query, seconds=self.limits.read_seconds
+        )
+
+    async def finish(
+        self, query: str, variable: str, rows: list[AnswerRow], accepted: Sequence[str]
+    ) -> tuple[bytes, str]:
+        """Evaluate the rest of SPARQL with probabilities on the answers of its pattern."""
+        return await _result(self._engines, _finish, query, variable, rows, accepted)
 
     def close(self) -> None:
         """End the processes."""
@@ -203,12 +216,31 @@ def _write_store() -> None:
     store_folder(_here["graph"], "all", _here["store"])
 
 
+def _read_predicted(query: str) -> tuple[Query, str]:
+    limits = _here["limits"]
+    limits.check_text(query)
+    question = read_predicted(query, _here["graph"])
+    limits.check_tree(question.tree)
+    return question.tree, question.variables[0].name
+
+
+def _finish(
+    query: str, variable: str, rows: list[AnswerRow], accepted: Sequence[str]
+) -> tuple[bytes, str]:
+    return _serialized(finish(query, _here["graph"], variable, rows), accepted)
+
+
 def _sparql(query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
+    store = open_store(_here["graph"], "all", _here["store"])
+    return _serialized(Solutions(_here["graph"], query, "all"), accepted, store)
+
+
+def _serialized(
+    solutions: Solutions, accepted: Sequence[str], store: Any = None
+) -> tuple[bytes, str]:
     import pyoxigraph as ox
 
     output = _Bounded(_here["limits"].result_bytes)
-    store = open_store(_here["graph"], "all", _here["store"])
-    solutions = Solutions(_here["graph"], query, "all")
     is_construct = solutions.kind == "construct"
     known, forms = (TRIPLES, ox.RdfFormat) if is_construct else (RESULTS, ox.QueryResultsFormat)
     media_type = next((kind for kind in accepted if kind in known), next(iter(known)))
@@ -218,7 +250,7 @@ def _sparql(query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
     except RuntimeError as error:
         raise Refused(400, f"The query cannot be evaluated: {error}.") from None
     except OSError:
-        if KEYWORD.search(query):
+        if KEYWORD.search(solutions.text):
             raise Refused(400, NO_SERVICE) from None
         raise
     return output.getvalue(), media_type

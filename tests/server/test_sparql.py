@@ -20,6 +20,7 @@ from betae.server.limits import Limits, Refused
 from tests.server.conftest import serving
 
 QUESTION = "SELECT DISTINCT ?p ?x { ?p <parent> ?c . ?c <lives_in> ?x }"
+DIRECTLY = {"content-type": "application/sparql-query"}
 QUERY = "SELECT DISTINCT ?p ?x { ?p betae:parent ?c . ?c betae:lives_in ?x }"
 
 
@@ -199,3 +200,35 @@ def test_processes_that_die_do_no_harm(graph):
         assert asyncio.run(work()) == (2**31, (b"true", "text/csv"))
     finally:
         facts.close()
+
+
+PREDICTED = """SELECT ?x ?probability ?status { ?x <lives_in> <Oslo> FILTER(?probability > 0.001) }
+    ORDER BY DESC(?probability) LIMIT 4"""
+
+
+def test_predictions_have_a_probability(of_run, of_graph, run):
+    parameters = {"query": PREDICTED, "predicted": "true"}
+    wanted = [(row["x"], float(row["probability"]), row["status"]) for row in run.sparql(PREDICTED)]
+    assert {"known", "predicted"} == {status for _, _, status in wanted}
+    for response in (
+        of_run.get("/sparql", params=parameters),
+        of_run.post("/sparql", data=parameters),
+        of_run.post("/sparql?predicted=true", content=PREDICTED, headers=DIRECTLY),
+    ):
+        bindings = response.json()["results"]["bindings"]
+        found = [(name_of(r["x"]["value"]), float(r["probability"]["value"])) for r in bindings]
+        assert [name for name, _ in found] == [name for name, _, _ in wanted]
+        assert [p for _, p in found] == pytest.approx([p for _, p, _ in wanted], rel=1e-4)
+    csv = of_run.get("/sparql", params=parameters, headers={"accept": "text/csv"}).text
+    assert csv.startswith("x,probability,status")
+    assert of_run.get("/sparql", params={"query": PREDICTED}).json()["results"]["bindings"] == []
+    assert of_graph.get("/sparql", params=parameters).status_code == 400
+    for text, reason in (
+        ("SELECT ?x { ?x <lives_in> <Oslo>\n OPTIONAL { ?x <parent> ?y } }", "line 2, column 2"),
+        ("SELECT ?x { ?x <lives_in> <Osla> }", "Oslo"),
+        ("SELECT ?x { ?x <lives_in> }", "Not valid"),
+    ):
+        response = of_run.get("/sparql", params={"query": text, "predicted": "true"})
+        assert (response.status_code, reason in response.json()["error"]) == (400, True)
+    maybe = {"query": PREDICTED, "predicted": "maybe"}
+    assert of_run.get("/sparql", params=maybe).status_code == 400
