@@ -27,8 +27,6 @@ from betae.answering.why import why_edge
 from betae.checks import check_choice
 from betae.cluster import Cluster
 from betae.errors import InvalidArgument
-from betae.evaluation.evaluate import evaluate
-from betae.evaluation.ranks import EmbeddingRanker, Ranker
 from betae.evaluation.results import (
     Evaluation,
     Method,
@@ -39,29 +37,19 @@ from betae.evaluation.results import (
 from betae.exact.select import Selection
 from betae.graph.edges import EDGES, Edges
 from betae.graph.graph import MINED, KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.execute import UnionForm
-from betae.models.store import load_model
 from betae.queries.ast import Query
+from betae.queries.rewrite import UnionForm
 from betae.querysets.query_set import QuerySet
 from betae.remote import address_of, local_folder, write_back
-from betae.rules.mining import mine_rules
 from betae.rules.rule_set import RuleSet
-from betae.search import (
-    INDEX_KINDS,
-    Index,
-    IndexKind,
-    Speed,
-    build_index,
-    export_vectors,
-    measure_all,
-    typical_queries,
-)
 from betae.storage import MANIFEST, check_parent, read_manifest
-from betae.training.config import TrainConfig, default_config
 from betae.training.folder import RunFolder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a run of rules answers without torch
+    from betae.evaluation.ranks import Ranker
+    from betae.models.base import QueryModel
+    from betae.search import Index, IndexKind, Speed
+    from betae.training.config import TrainConfig
     from betae.training.loop import Outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -136,6 +124,8 @@ class Run:
 
     def model(self) -> QueryModel:
         """Load the best model; each call loads it anew."""
+        from betae.models.store import load_model
+
         return load_model(self.model_folder)
 
     @property
@@ -172,6 +162,8 @@ class Run:
             cluster: Ray workers that do the ranking.
             progress: called with (what, done, total).
         """
+        from betae.evaluation.evaluate import evaluate
+
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
         if not len(graph.splits["valid"]) and self._parts.has_model:
@@ -203,6 +195,8 @@ class Run:
     def ranker(self, method: Method, *, cache_bytes: int = CACHE_BYTES) -> Ranker:
         """Load the ranker of an evaluation, for which training edges alone are known."""
         if method == "embedding":
+            from betae.evaluation.ranks import EmbeddingRanker
+
             return EmbeddingRanker(self.model())
         completed = self.completed_graph("train", cache_bytes=cache_bytes)
         return ByCompletion(self.graph, completed)
@@ -338,6 +332,8 @@ class Run:
     @property
     def index(self) -> Index:
         """The approximate index of the entities that `build_index` made, read anew each time."""
+        from betae.search import Index
+
         return Index.open(self._parts.index, self.model_folder.name)
 
     def build_index(
@@ -347,9 +343,10 @@ class Run:
 
         If there is a link predictor, it gets one too, of this kind if it can.
         """
+        from betae.search import INDEX_KINDS, build_index, typical_queries
+
         check_parent(self._parts.index)
-        folder = self.model_folder
-        model = load_model(folder)
+        folder, model = self.model_folder, self.model()
         queries = typical_queries(model, self.graph)
         index = build_index(model, queries, folder.name, kind, notify)
         index.save(self._parts.index)
@@ -359,10 +356,14 @@ class Run:
 
     def bench_indexes(self, notify: Callable[[str], None] = lambda _: None) -> list[Speed]:
         """Measure exact search and every kind of index for the model: speed and recall@10."""
+        from betae.search import measure_all
+
         return measure_all(self.model(), self.graph, self.model_folder.name, notify)
 
     def export_vectors(self, file: Path | str) -> tuple[QueryModel, int]:
         """Write the search vectors of all entities; return the model and the vectors' width."""
+        from betae.search import export_vectors
+
         model = self.model()
         return model, export_vectors(model, model.table(), self.graph, Path(file))
 
@@ -386,6 +387,8 @@ def mine(
     A graph without validation edges has some of its edges held out for the run, to fit
     probabilities on. In answers they count as known.
     """
+    from betae.rules.mining import mine_rules
+
     parts = RunFolder(folder)
     if not overwrite and parts.path.is_dir() and any(parts.path.iterdir()):
         raise InvalidArgument(f"{folder} is not empty: choose another folder, or overwrite it.")
@@ -471,7 +474,8 @@ def train(
     and rules are mined last. A graph without validation edges has some of its edges held out for
     the run, unless query sets are given; in answers they count as known.
     """
-    from betae.training.loop import INTERRUPTED, fit  # a question needs neither
+    from betae.rules.mining import mine_rules  # a question needs none of them
+    from betae.training.loop import INTERRUPTED, fit
     from betae.training.warm_start import earlier_runs
 
     parts = RunFolder(folder)
@@ -536,6 +540,8 @@ def _choose_config(
     graph: KnowledgeGraph, resumed: RunFolder | None, before: Path | str | None
 ) -> TrainConfig:
     """Return the settings of the run to resume, of the run to start from, or by size."""
+    from betae.training.config import default_config
+
     if resumed is not None and resumed.path.is_dir() and any(resumed.path.iterdir()):
         return resumed.read_config()
     return default_config(graph) if before is None else RunFolder(before).read_config()

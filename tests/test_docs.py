@@ -138,7 +138,7 @@ def test_every_page_is_run():
 def test_blocks_run_and_print_what_they_show(page, folder, monkeypatch):
     """Training by default takes fewer steps here."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("betae.run.default_config", shorter_config)
+    monkeypatch.setattr("betae.training.config.default_config", shorter_config)
     if page.removeprefix("docs/") in HAVE_A_GRAPH:
         run_command("betae ingest facts.tsv --valid 0.1 --test 0.1 --out graph")
     names, output = {"__name__": "__main__"}, ""

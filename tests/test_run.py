@@ -41,7 +41,7 @@ def _few_queries(monkeypatch):
     monkeypatch.setattr("betae.answering.edge_fit.FIT_ROWS", 100)
     monkeypatch.setattr("betae.answering.edge_fit.FIT_PAIRS", 200)
     monkeypatch.setattr("betae.querysets.sample.WALK_BATCH", 256)
-    monkeypatch.setattr("betae.run.typical_queries", lambda *given: typical_queries(*given, 3))
+    monkeypatch.setattr("betae.search.typical_queries", lambda *given: typical_queries(*given, 3))
 
 
 @pytest.fixture(scope="module")

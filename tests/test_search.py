@@ -405,7 +405,7 @@ def test_a_poor_recall_is_told_loudly(runs, monkeypatch):
         index.effort, index.recall = 1, 0.5
         return index
 
-    monkeypatch.setattr("betae.run.build_index", build_poorly)
+    monkeypatch.setattr("betae.search.build_index", build_poorly)
     monkeypatch.setattr("betae.search.build_index", build_poorly)
     told = command("index", "build", runs["betae"])
     assert "Warning: ivf finds only 50.0% of the 10 nearest" in flat(told.stderr)

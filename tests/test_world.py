@@ -51,7 +51,7 @@ def demo(tmp_path_factory):
     """The folder that the demonstration leaves, and what it prints, at once and once more."""
     folder = tmp_path_factory.mktemp("world") / "demo"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("betae.run.default_config", shorter_config)
+        patch.setattr("betae.training.config.default_config", shorter_config)
         patch.setattr("betae.cli.runs.out", Console(width=1000))
         first, again = (run_command("demo", "--out", folder) for _ in range(2))
     assert first.exit_code == 0, first.output

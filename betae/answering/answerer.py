@@ -11,21 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from betae.answering.by_completion import ByCompletion
-from betae.answering.by_embedding import ByEmbedding, IndexSearch, calibrate
-from betae.answering.by_parts import ByParts, LargeGraph
-from betae.answering.calibration import Calibration
 from betae.answering.completed import CACHE_BYTES, CompletedGraph
-from betae.answering.edge_fit import fit_edges
 from betae.answering.edges import (
     Counts,
     EdgePredictors,
-    EdgeProbabilities,
     EdgeWeights,
     log_odds_of_missing,
 )
@@ -40,6 +35,7 @@ from betae.answering.results import (
     are_among,
     as_shown,
 )
+from betae.answering.sparse import edge_probabilities
 from betae.answering.support import Ways, count_ways
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
@@ -50,21 +46,23 @@ from betae.exact.select import Selection
 from betae.exact.unknown import unknown_values
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.models.execute import UnionForm
-from betae.models.store import load_model
 from betae.queries.ast import Query
 from betae.queries.formula import Question
 from betae.queries.read import read_question, unresolve
+from betae.queries.rewrite import UnionForm
 from betae.queries.structures import has_negation
 from betae.rules.rule_set import RuleSet
-from betae.search import Index
 from betae.storage import read_checked_json, write_checked_json
 from betae.training.folder import RunFolder
+
+if TYPE_CHECKING:  # rules need no torch
+    from betae.answering.by_embedding import ByEmbedding
+    from betae.answering.calibration import Calibration
 
 DEFAULT_K = 10
 PREDICTED = list(STATUSES).index("predicted")
 
-Fitted = TypeVar("Fitted", EdgeWeights, Calibration)
+Fitted = TypeVar("Fitted", "EdgeWeights", "Calibration")
 
 
 class QuestionRanker(Protocol):
@@ -279,6 +277,8 @@ def open_answerer(
     if method == "embedding" or not is_fitted:
         ranker = _open_by_embedding(folder, graph, use_index, union, notify)
     elif use_index:
+        from betae.answering.by_parts import ByParts, LargeGraph  # imports torch
+
         predictors = _open_predictors(folder, graph, edges, use_index, notify)
         ranker = ByParts(LargeGraph(graph, predictors, edges))
     else:
@@ -296,7 +296,7 @@ def open_completed_graph(
 ) -> CompletedGraph:
     """Load the models of a run to complete its graph, of which `edges` are known."""
     predictors = _open_predictors(folder, graph, edges, False, notify)
-    probabilities = EdgeProbabilities(predictors, Counts(graph.adjacency(edges)))
+    probabilities = edge_probabilities(predictors, Counts(graph.adjacency(edges)))
     return CompletedGraph(graph, probabilities, cache_bytes)
 
 
@@ -314,11 +314,18 @@ def _open_predictors(
     rules = RuleSet.open(folder.rules) if folder.has_rules else None
     if rules is None and not best:
         folder.best_model()  # raises
-    pairs = zip(folders, best, strict=True) if use_index else ()
-    indexes = [Index.open(each.index, model.name) for each, model in pairs]
-    models = [load_model(model, check_rows=not use_index) for model in best]
+    indexes, models = [], []
+    if best:
+        from betae.models.store import load_model  # imports torch
+        from betae.search import Index
+
+        pairs = zip(folders, best, strict=True) if use_index else ()
+        indexes = [Index.open(each.index, model.name) for each, model in pairs]
+        models = [load_model(model, check_rows=not use_index) for model in best]
 
     def fit() -> EdgeWeights:
+        from betae.answering.edge_fit import fit_edges  # needed once
+
         notify("Fitting the probabilities of edges on validation edges, once")
         return fit_edges(models, graph, use_index, rules)
 
@@ -334,6 +341,11 @@ def _open_by_embedding(
     union: UnionForm,
     notify: Callable[[str], None],
 ) -> ByEmbedding:
+    from betae.answering.by_embedding import ByEmbedding, IndexSearch, calibrate
+    from betae.answering.calibration import Calibration
+    from betae.models.store import load_model
+    from betae.search import Index
+
     best = folder.best_model()  # looked up once: see `_open_predictors`
     index = Index.open(folder.index, best.name) if use_index else None
     model = load_model(best, check_rows=not use_index)

@@ -6,6 +6,7 @@ The truth value of an entity is its probability, and its derivations explain it:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from betae.answering.completed import CompletedGraph
 from betae.answering.derivations import Derivations
 from betae.answering.results import MAX_UNCERTAIN, Ranking, RankRequest, smallest
 from betae.answering.truth import TruthTree, queries_per_batch, truth_trees
-from betae.evaluation.ranks import Scored
 from betae.evaluation.results import Method
 from betae.graph.graph import KnowledgeGraph
-from betae.models.execute import UnionForm
 from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.rewrite import UnionForm
 from betae.queries.structures import fill
 from betae.querysets.query_set import QueryBlock
+
+if TYPE_CHECKING:  # imports torch
+    from betae.evaluation.ranks import Scored
 
 
 class ByCompletion:
@@ -56,8 +59,7 @@ class ByCompletion:
             if isinstance(node, Project) and isinstance(node.operand, Entity)
         }
         if pairs:
-            heads, relations = np.array(sorted(pairs)[: self.completed.capacity]).T
-            self.completed.rows(heads, relations)
+            self.completed.prefetch(*np.array(sorted(pairs)).T)
 
     def _ranking(self, tree: TruthTree, request: RankRequest) -> Ranking:
         """Rank entities for the only query of a tree."""

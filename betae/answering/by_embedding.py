@@ -27,8 +27,9 @@ from betae.evaluation.ranks import EmbeddingRanker
 from betae.graph.edges import Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Embedded, UnionForm, embed_queries, score_blocks
+from betae.models.execute import Embedded, embed_queries, score_blocks
 from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.rewrite import UnionForm
 from betae.queries.structures import EPFO, NEGATION, STRUCTURES
 from betae.querysets.query_set import QuerySet
 from betae.querysets.sample import random_stream, sample_queries

@@ -31,17 +31,20 @@ from betae.answering.edges import (
     EdgeProbabilities,
     as_triples,
     flat_ranges,
-    project,
 )
 from betae.answering.identities import apply_identities
 from betae.answering.results import Derived, Ranking, RankRequest, stable_argsort
+from betae.answering.scores import project
 from betae.answering.truth import NEGLIGIBLE, SOURCES, TruthTree, truth_trees
 from betae.errors import UnsupportedQuery
 from betae.evaluation.results import Method
 from betae.graph.edges import Adjacency, Edges
 from betae.graph.graph import KnowledgeGraph
+from betae.models.base import QueryModel
+from betae.models.execute import Embedded
 from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, nodes
 from betae.querysets.sample import random_stream
+from betae.search import nearest_of_all
 
 PART_SAMPLE = 1000  # entities of the random sample
 PROPOSED_TAILS = 200  # that an index proposes for a (head, relation), beside known ones
@@ -86,7 +89,7 @@ class ByParts:
             return np.union1d(found, self._tails(found, found, int(query.relation)))
         part = self.large.part(found)
         truth = _evaluated(part, query.operand).root[0]
-        worth = truth * part.completed.promise(int(query.relation))
+        worth = truth * part.completed.promise(np.arange(len(truth)), int(query.relation))
         likely = np.flatnonzero(truth >= NEGLIGIBLE)
         sources = part.ids[likely[stable_argsort(-truth[likely])]]
         promising = part.ids[likely[stable_argsort(-worth[likely])[:SOURCES]]]
@@ -109,6 +112,16 @@ class ByParts:
                     found = index.candidates(model.set_vectors(sets), count)
                 tails.append(np.unique(found[(found >= 0) & (found < predictors.num_entities)]))
         return np.concatenate(tails)
+
+
+def propose_tails(
+    model: QueryModel, heads: NDArray[Any], relations: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Return the nearest tails of each (head, relation), by one pass over all entities, (n, k)."""
+    with torch.no_grad():
+        sets = project(model, heads, relations)
+    embedded = Embedded(sets, torch.arange(len(sets)), len(sets))
+    return nearest_of_all(model, embedded, 2 * PROPOSED_TAILS)[1]
 
 
 def _evaluated(part: Part, query: Query) -> TruthTree:

@@ -14,19 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from betae.answering.by_parts import PROPOSED_TAILS, LargeGraph
-from betae.answering.completed import fit_scale
 from betae.answering.edges import (
     ROW,
     RULES,
     TAIL,
     Counts,
+    Doubles,
     EdgePredictors,
     EdgeProbabilities,
     EdgeWeights,
@@ -35,18 +33,17 @@ from betae.answering.edges import (
     head_features,
     log_partition,
     mask_known,
-    project,
     validation_share,
 )
+from betae.answering.sparse import ScoredRow, SparseProbabilities, edge_probabilities
 from betae.errors import InvalidArgument
-from betae.evaluation.ranks import Doubles
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.execute import Embedded
 from betae.querysets.sample import random_stream
 from betae.rules.rows import SparseRows, features_of
 from betae.rules.rule_set import RuleSet
-from betae.search import nearest_of_all
+
+if TYPE_CHECKING:  # rules need no torch
+    from betae.models.base import QueryModel
 
 FIT_ROWS = 5000  # (head, relation) of validation edges for the order
 FIT_ROWS_OF_RELATION = 100  # at most
@@ -83,6 +80,8 @@ def fit_edges(
     weights = _Fit(models, graph, in_parts, rules).fit()
     if not models:
         return weights
+    from betae.answering.whole import fit_scale  # imports torch
+
     return replace(
         weights,
         whole=None if in_parts else fit_scale(models[0], graph),
@@ -147,19 +146,16 @@ class _Fit:
         """
         predictors = EdgePredictors(self.models, weights, rules=self.rules)
         if not self.in_parts:
-            probabilities = EdgeProbabilities(predictors, Counts(self.train))
+            probabilities = edge_probabilities(predictors, Counts(self.train))
             size = max(1, min(ROWS_PER_FIT_BATCH, SCORES_PER_BATCH // max(1, self.num_entities)))
             for first in range(0, len(heads), size):
                 rows = slice(first, first + size)
                 yield probabilities, (heads[rows], relations[rows])
             return
+        from betae.answering.by_parts import LargeGraph, propose_tails  # imports torch
+
         large = LargeGraph(self.graph, predictors, "train")
-        proposed = []  # the nearest tails of each pair by one pass over all entities, (n, k)
-        for model in self.models:
-            with torch.no_grad():
-                sets = project(model, heads, relations)
-            embedded = Embedded(sets, torch.arange(len(sets)), len(sets))
-            proposed.append(nearest_of_all(model, embedded, 2 * PROPOSED_TAILS)[1])
+        proposed = [propose_tails(model, heads, relations) for model in self.models]
         for first in range(0, len(heads), ROWS_PER_PART):
             rows = slice(first, first + ROWS_PER_PART)
             block = heads[rows], relations[rows]
@@ -183,7 +179,7 @@ class _Fit:
         heads, relations = self._validation_pairs()
         pieces, done = [], 0
         for probabilities, pairs in self._batches(heads, relations, self.unfitted):
-            scores = [*probabilities.by_predictor(*pairs)]
+            scores = [list(map(_DenseRow, rows)) for rows in probabilities.by_predictor(*pairs)]
             by_rules = probabilities.by_rules(*pairs) if self.rules else None
             pieces.append(self._tails(probabilities, pairs, scores, done, by_rules))
             done += len(pairs[0])
@@ -211,7 +207,7 @@ class _Fit:
         self,
         probabilities: EdgeProbabilities,
         pairs: HeadsRelations,
-        scores: list[torch.Tensor],
+        scores: Sequence[Sequence[_RowScores]],
         first_row: int,
         by_rules: SparseRows | None = None,
     ) -> _Tails:
@@ -221,24 +217,22 @@ class _Fit:
         for row, (head, relation) in enumerate(zip(*(ids.tolist() for ids in pairs), strict=True)):
             known = counts.adjacency.neighbours(head, relation)
             held_out = np.searchsorted(all_ids, self._held_out(int(all_ids[head]), relation))
-            of_row = [each[row].numpy() for each in scores]
+            of_row = [each[row] for each in scores]
             num_best = BEST_TAILS + len(known)
-            best: list[NDArray[Any]] = [_largest(each, num_best) for each in of_row]
+            best: list[NDArray[Any]] = [each.largest(num_best) for each in of_row]
             if by_rules is not None:
                 reached, said = by_rules.row(row)
                 best.append(reached[_largest(said.sum(axis=1), num_best)])
             ids, weights = self._choose(probabilities, best, known, held_out)
-            num_heads = np.zeros(len(all_ids), dtype=np.int64)
-            linked, num_linked = counts.heads(relation ^ 1)
-            num_heads[linked] = num_linked
-            ends = fullness(num_heads[ids], counts.mean(relation ^ 1))
+            num_heads = counts.num_tails(ids, np.full(len(ids), relation ^ 1))
+            ends = fullness(num_heads, counts.mean(relation ^ 1))
             is_loop = ids == head
-            columns = [each[ids] for each in of_row]
+            columns = [each.at(ids) for each in of_row]
             if by_rules is not None:
                 columns += [*features_of(_look_up(reached, said, ids)).T]
             columns += [*ends.T, is_loop, is_loop * counts.log_loops(relation)]
-            rows, features = np.full(len(ids), first_row + row), np.stack(columns, axis=1)
-            features = features.astype(np.float64)
+            rows = np.full(len(ids), first_row + row)
+            features: Doubles = np.stack(columns, axis=1).astype(np.float64)
             chosen.append(_Tails(rows, features, weights, np.isin(ids, held_out)))
         return _Tails.concatenate(chosen)
 
@@ -254,8 +248,7 @@ class _Fit:
         Return their ids, and the number of entities that each represents.
         """
         best = np.setdiff1d(np.concatenate([held_out, *best_of_each]), known)
-        sample = probabilities.sample
-        others = sample[self.random.integers(len(sample), size=SAMPLED_TAILS)]
+        others = probabilities.sample(self.random, SAMPLED_TAILS)
         others = np.setdiff1d(others, np.union1d(best, known))
         num_others = self.num_entities - len(best) - len(known)
         represents = max(1.0, num_others / max(1, len(others)))
@@ -269,11 +262,9 @@ class _Fit:
         heads, relations = self._plausible_pairs(FIT_PAIRS)
         pieces, done = [], 0
         for probabilities, pairs in self._batches(heads, relations, order):
-            scores = probabilities.scores(*pairs)
-            mask_known(scores, probabilities.counts.tails(*pairs))
-            partition = log_partition(scores, probabilities.log_weights)
+            scores, partition = _all_scores(probabilities, pairs)
             of_rows = np.column_stack([partition, head_features(probabilities.counts, *pairs)])
-            tails = self._tails(probabilities, pairs, [scores], 0)
+            tails = self._tails(probabilities, pairs, scores, 0)
             features = np.column_stack([tails.features[:, :1], of_rows[tails.rows]])
             pieces.append(replace(tails, rows=tails.rows + done, features=features))
             done += len(pairs[0])
@@ -343,6 +334,70 @@ class _Fit:
     def _learned(self, heads: NDArray[Any], relations: NDArray[Any]) -> HeadsRelations:
         learned = (heads < self.num_entities) & (relations < self.num_relations)
         return heads[learned].astype(np.int64), relations[learned].astype(np.int64)
+
+
+# ---- scores of a row ----------------------------------------------------------------------------
+
+
+class _RowScores(Protocol):
+    """Scores of all tails of a row."""
+
+    def largest(self, count: int) -> NDArray[Any]:
+        """Return the tails of the largest scores, known ones may be missing."""
+        ...
+
+    def at(self, ids: NDArray[np.int64]) -> Floats:
+        """Return the scores of some tails."""
+        ...
+
+
+@dataclass(frozen=True)
+class _DenseRow:
+    scores: Floats
+
+    def largest(self, count: int) -> NDArray[Any]:
+        return _largest(self.scores, count)
+
+    def at(self, ids: NDArray[np.int64]) -> Floats:
+        return self.scores[ids]
+
+
+@dataclass(frozen=True)
+class _SparseRow:
+    """Of the tails that nothing speaks for, only the best by fullness are among the largest."""
+
+    probabilities: SparseProbabilities
+    row: ScoredRow
+    relation: int
+    best_others: NDArray[Any]
+
+    def largest(self, count: int) -> NDArray[Any]:
+        unknown = self.row.tails[~self.row.is_known]
+        ids = np.union1d(unknown, np.setdiff1d(self.best_others, self.row.tails))
+        return ids[_largest(self.at(ids), count)]
+
+    def at(self, ids: NDArray[np.int64]) -> Floats:
+        return self.probabilities.scores_at(self.row, self.relation, ids)
+
+
+def _all_scores(
+    probabilities: EdgeProbabilities, pairs: HeadsRelations
+) -> tuple[Sequence[Sequence[_RowScores]], Floats]:
+    """Return s of all tails of some rows, as the only predictor, and the log-partitions."""
+    if not isinstance(probabilities, SparseProbabilities):
+        scores = probabilities.scores(*pairs)
+        mask_known(scores, probabilities.counts.tails(*pairs))
+        return [list(map(_DenseRow, scores))], log_partition(scores, probabilities.log_weights)
+    scored, best_others = probabilities.scored_rows(*pairs), {}
+    for relation in np.unique(pairs[1]).tolist():
+        classes = probabilities.classes(relation)
+        of_tails = classes.scores[classes.of_tails]
+        best_others[relation] = classes.tails[_largest(of_tails, 2 * BEST_TAILS)]
+    rows = [
+        _SparseRow(probabilities, row, relation, best_others[relation])
+        for row, relation in zip(scored, pairs[1].tolist(), strict=True)
+    ]
+    return [rows], np.array([row.log_partition for row in scored], dtype=np.float32)
 
 
 def _largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:

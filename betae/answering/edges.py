@@ -25,22 +25,26 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
+from numba import njit
 from numpy.typing import NDArray
-from torch import Tensor
 
 from betae.answering.results import MAX_PREDICTED
-from betae.graph.edges import Adjacency, Edges, Ragged
+from betae.exact.kernels import AdjacencyArrays, find_pair
+from betae.graph.edges import Adjacency, Edges, Ids, Ragged
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
 from betae.rules.rows import FEATURES, RuleRows, SparseRows, features_of
 from betae.rules.rule_set import RuleSet
-from betae.search import Index
+
+if TYPE_CHECKING:  # rules need no torch
+    from betae.answering.scores import ModelScores
+    from betae.models.base import QueryModel
+    from betae.search import Index
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 FULLNESS = ("ln(1 + n)", "n > 0", "n > 0, ln mean")  # features of an end: see `fullness`
 TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # features of a tail, in s
@@ -199,22 +203,27 @@ def weighted(features: Floats, names: Sequence[str], weights: Mapping[str, float
     return sums
 
 
-def known_cells(known: Ragged, num_learned: int) -> tuple[Tensor, Tensor]:
+def known_cells(known: Ragged, num_learned: int) -> tuple[NDArray[np.int64], Ids]:
     """Return the rows and columns of known tails in a table of scores."""
     rows, tails = np.repeat(np.arange(len(known)), known.lengths), known.values
     is_learned = tails < num_learned
-    return torch.from_numpy(rows[is_learned]), torch.from_numpy(tails[is_learned]).long()
+    return rows[is_learned], tails[is_learned]
 
 
-def mask_known(scores: Tensor, known: Ragged) -> None:
+def mask_known(scores: Floats, known: Ragged) -> None:
     """Set the scores of known tails to -inf, in place."""
     scores[known_cells(known, scores.shape[1])] = -math.inf
 
 
-def log_partition(scores: Tensor, log_weights: Tensor | None = None) -> Floats:
+def log_partition(scores: Floats, log_weights: Floats | None = None) -> Floats:
     """Return ln sum exp(s) of each row, (n,); with weights, an entity counts so many times."""
     weighed = scores if log_weights is None else scores + log_weights
-    found: Floats = weighed.logsumexp(dim=1).numpy()
+    largest = weighed.max(axis=1, initial=-math.inf, keepdims=True)
+    largest[np.isneginf(largest)] = 0  # of a row without unknown tails
+    shares = weighed - largest
+    np.exp(shares, out=shares)
+    with np.errstate(divide="ignore"):
+        found: Floats = np.log(shares.sum(axis=1)) + largest[:, 0]
     return found
 
 
@@ -232,7 +241,13 @@ class Counts:
 
     def num_tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:
         """Return the number of known tails of each (head, relation)."""
-        return _tail_ranges(self.adjacency, heads, relations)[1]
+        found = np.empty(len(heads), dtype=np.int64)
+        _count_tails(self._arrays, heads.astype(np.int64), relations.astype(np.int64), found)
+        return found
+
+    @cached_property
+    def _arrays(self) -> AdjacencyArrays:
+        return AdjacencyArrays.of(self.adjacency)
 
     def heads(self, relation: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the heads of a relation, and their numbers of tails."""
@@ -258,6 +273,13 @@ class Counts:
             return [0, 0, 0]
         totals: list[int] = self.totals[:, relation].tolist()
         return totals
+
+
+@njit(nogil=True, cache=True)
+def _count_tails(arrays, heads, relations, found):  # type: ignore[no-untyped-def]
+    for i in range(len(heads)):
+        pair = find_pair(arrays, heads[i], relations[i])
+        found[i] = arrays.tail_offsets[pair + 1] - arrays.tail_offsets[pair] if pair >= 0 else 0
 
 
 def _count_by_relation(adjacency: Adjacency) -> NDArray[np.int64]:
@@ -319,25 +341,26 @@ class EdgeProbabilities:
         self.num_relations = predictors.num_relations
         self.ids = np.arange(len(counts.adjacency.head_offsets) - 1) if ids is None else ids
         self.num_learned = int(np.searchsorted(self.ids, predictors.num_entities))
-        learned = None if ids is None else torch.from_numpy(ids[: self.num_learned])
-        with torch.no_grad():
-            tables = [model.eval().table(learned) for model in predictors.models]
-        self.tables = [table[: self.num_learned] for table in tables]
+        self.model_scores: ModelScores | None = None
+        if predictors.models:
+            from betae.answering.scores import ModelScores  # imports torch
+
+            learned = None if ids is None else ids[: self.num_learned]
+            self.model_scores = ModelScores(predictors.models, self.num_learned, learned)
         self.rule_rows = RuleRows(predictors.rules, counts.all_edges) if predictors.rules else None
         alone = predictors.rules_alone()
         is_needed = alone is not None and self.num_learned < len(self.ids)
         self.alone = EdgeProbabilities(alone, counts, ids) if alone and is_needed else None
-        self.log_weights: Tensor | None = None
+        self.log_weights: Floats | None = None
         if represents is not None:
-            log_weights = np.log(represents[: self.num_learned]).astype(np.float32)
-            self.log_weights = torch.from_numpy(log_weights)
+            self.log_weights = np.log(represents[: self.num_learned]).astype(np.float32)
 
-    @property
-    def sample(self) -> NDArray[np.int64]:
-        """The learned entities that represent others; all, if none does."""
+    def sample(self, random: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Draw learned entities, of those that represent others; of all, if none does."""
         if self.log_weights is not None and (self.log_weights > 0).any():
-            return self.log_weights.numpy().nonzero()[0]
-        return np.arange(self.num_learned)
+            others = self.log_weights.nonzero()[0]
+            return others[random.integers(len(others), size=count)]
+        return random.integers(self.num_learned, size=count)
 
     def rows(self, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
         """Return the probabilities of all tails of each (head, relation), (n, num_entities).
@@ -349,9 +372,7 @@ class EdgeProbabilities:
         learned = np.flatnonzero((heads < self.num_learned) & (relations < self.num_relations))
         if len(learned):
             pairs = heads[learned], relations[learned]
-            scores = self.log_odds(*pairs)
-            scores = scores.sigmoid_().clamp_(max=MAX_PREDICTED)
-            rows[learned, : self.num_learned] = scores.numpy()
+            rows[learned, : self.num_learned] = to_probabilities(self.log_odds(*pairs))
         if self.alone is not None:
             by_rules = self.alone.rows(heads, relations)
             rows[:, self.num_learned :] = by_rules[:, self.num_learned :]
@@ -360,47 +381,58 @@ class EdgeProbabilities:
         rows[np.repeat(np.arange(len(heads)), known.lengths), known.values] = 1.0
         return rows
 
-    def log_odds(self, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
+    def log_odds(self, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
         """Return the log-odds of every learned tail as if it were not known, (n, num_learned)."""
         scores = self.scores(heads, relations)
         known = known_cells(self.counts.tails(heads, relations), self.num_learned)
         of_known, scores[known] = scores[known], -math.inf
-        total = torch.from_numpy(log_partition(scores, self.log_weights))
+        total = log_partition(scores, self.log_weights)
         scores[known] = of_known
         weights, features = self.weights.row, head_features(self.counts, heads, relations)
-        terms = torch.from_numpy(weighted(features, OF_HEAD, weights))
-        terms += weights["ln sum exp(score)"] * total
+        terms = weighted(features, OF_HEAD, weights) + weights["ln sum exp(score)"] * total
         rates = [self.weights.rate_of(relation) for relation in relations.tolist()]
-        slopes, shifts = torch.tensor(rates, dtype=torch.float32).reshape(-1, 2).T
-        terms = slopes * terms + shifts + self.predictors.log_odds
-        return scores.mul_(weights["score"] * slopes[:, None]).add_(terms[:, None])
+        slopes, shifts = np.array(rates, dtype=np.float32).reshape(-1, 2).T
+        terms = slopes * terms + shifts + np.float32(self.predictors.log_odds)
+        scores *= np.float32(weights["score"]) * slopes[:, None]
+        scores += terms[:, None]
+        return scores
 
-    def scores(self, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
+    def log_odds_of(self, head: int, relation: int, tail: int) -> float:
+        """Return the log-odds of an edge as if it were not known."""
+        return float(self.log_odds(np.array([head]), np.array([relation]))[0, tail])
+
+    def edges_above(
+        self, heads: NDArray[Any], relations: NDArray[Any], above: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+        """Return rows, tails and probabilities of the missing edges more probable than `above`."""
+        rows = self.rows(heads, relations)
+        indices, tails = np.nonzero((rows > above) & (rows < 1))
+        return indices, tails, rows[indices, tails]
+
+    def scores(self, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
         """Return s of every learned entity for each (head, relation), (n, num_learned)."""
         weights = self.weights.of_relations(relations)
-        total: Tensor | None = None
+        total = np.zeros((len(heads), self.num_learned), dtype=np.float32)
         for i, scores in enumerate(self.by_predictor(heads, relations)):
-            scores.mul_(torch.from_numpy(weights[:, i : i + 1]))
-            total = scores if total is None else total.add_(scores)
-        if total is None:
-            total = torch.zeros(len(heads), self.num_learned)
+            scores *= weights[:, i : i + 1]
+            total += scores
         if self.rule_rows is not None:
             found = self.by_rules(heads, relations)
             indices = np.repeat(np.arange(len(heads)), np.diff(found.offsets))
             first = len(self.predictors.models)
             of_rules = weights[indices, first : first + len(RULES)]
             said = np.einsum("ij,ij->i", features_of(found.sums), of_rules)
-            total.numpy()[indices, found.tails] += said
+            total[indices, found.tails] += said
         for relation in np.unique(relations).tolist():
             of_tail = self.weights.of_relation(relation)
             tails, num_heads = self.counts.heads(relation ^ 1)
             is_learned = tails < self.num_learned
             features = fullness(num_heads[is_learned], self.counts.mean(relation ^ 1))
-            term = torch.from_numpy(weighted(features, FULLNESS, of_tail))
+            term = weighted(features, FULLNESS, of_tail)
             loop = of_tail["t = h"] + of_tail["t = h, ln share"] * self.counts.log_loops(relation)
-            rows = torch.from_numpy(np.flatnonzero(relations == relation))
-            total[rows[:, None], torch.from_numpy(tails[is_learned]).long()] += term
-            total[rows, torch.from_numpy(heads).long()[rows]] += loop
+            rows = np.flatnonzero(relations == relation)
+            total[rows[:, None], tails[is_learned]] += term
+            total[rows, heads[rows]] += np.float32(loop)
         return total
 
     def by_rules(self, heads: NDArray[Any], relations: NDArray[Any]) -> SparseRows:
@@ -412,14 +444,17 @@ class EdgeProbabilities:
         before = np.concatenate([[0], np.cumsum(is_here)])
         return SparseRows(before[found.offsets], tails[is_here], found.sums[is_here])
 
-    def by_predictor(self, heads: NDArray[Any], relations: NDArray[Any]) -> Iterator[Tensor]:
+    def by_predictor(self, heads: NDArray[Any], relations: NDArray[Any]) -> Iterator[Floats]:
         """Yield each model's scores of every learned entity, (n, num_learned)."""
-        for model, table in zip(self.predictors.models, self.tables, strict=True):
-            with torch.no_grad():
-                yield -model.distance(project(model, self.ids[heads], relations), table).float()
+        if self.model_scores is not None:
+            yield from self.model_scores.rows(self.ids[heads], relations)
 
 
-def project(model: QueryModel, heads: NDArray[Any], relations: NDArray[Any]) -> Tensor:
-    """Embed the sets that relations lead to from entities, (n, width)."""
-    sets = model.embed_entities(torch.from_numpy(heads).long())
-    return model.project(sets, torch.from_numpy(relations).long())
+def to_probabilities(log_odds: Floats) -> Floats:
+    """Return the probabilities of missing edges, in place of their log-odds."""
+    np.negative(log_odds, out=log_odds)
+    with np.errstate(over="ignore"):
+        np.exp(log_odds, out=log_odds)
+    log_odds += 1
+    np.reciprocal(log_odds, out=log_odds)
+    return np.minimum(log_odds, np.float32(MAX_PREDICTED), out=log_odds)

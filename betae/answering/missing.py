@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from betae.answering.completed import CompletedGraph
-from betae.answering.edges import as_triples, project
+from betae.answering.edges import Doubles, as_triples
 from betae.answering.why import best_reason
 from betae.cluster import Cluster, map_blocks
 from betae.errors import InvalidArgument
-from betae.evaluation.ranks import Doubles
 from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
 
 if TYPE_CHECKING:
     import polars as pl
@@ -153,9 +150,8 @@ def _edges_above(
 ) -> Doubles:
     """Return the missing edges of a batch, (n, 4): head, relation, tail, probability."""
     heads, relations = pairs
-    rows = completed.probabilities.rows(heads, relations)
-    indices, tails = np.nonzero((rows > above) & (rows < 1))
-    return np.column_stack([heads[indices], relations[indices], tails, rows[indices, tails]])
+    indices, tails, found = completed.probabilities.edges_above(heads, relations, above)
+    return np.column_stack([heads[indices], relations[indices], tails, found])
 
 
 def _distinct(edges: Doubles) -> tuple[NDArray[np.int64], Doubles]:
@@ -206,24 +202,8 @@ def _describe(
         means = [counts.mean(relation) for relation in directed.tolist()]
         columns.append(pl.Series(f"{end}_has", counts.num_tails(ends, directed)))
         columns.append(pl.Series(f"{end}s_have", means, dtype=pl.Float64))
-    for model, table in zip(used.predictors.models, used.tables, strict=True):
-        columns.append(pl.Series(model.name, _scores(model, table, heads, 2 * relations, tails)))
+    if used.model_scores is not None:
+        names = [model.name for model in used.model_scores.models]
+        scores = used.model_scores.of_edges(heads, 2 * relations, tails)
+        columns += [pl.Series(name, found) for name, found in zip(names, scores, strict=True)]
     return pl.DataFrame(columns)
-
-
-def _scores(
-    model: QueryModel,
-    table: torch.Tensor,
-    heads: NDArray[np.int64],
-    relations: NDArray[np.int64],
-    tails: NDArray[np.int64],
-) -> NDArray[np.float32]:
-    """Return a model's score of each edge, (n,)."""
-    found = [np.empty(0, dtype=np.float32)]
-    with torch.no_grad():
-        for start in range(0, len(heads), PAIRS_PER_BATCH):
-            batch = slice(start, start + PAIRS_PER_BATCH)
-            sets = project(model, heads[batch], relations[batch])
-            rows = table[torch.from_numpy(tails[batch])]
-            found.append(-model.distance(sets, rows).diagonal().float().numpy())
-    return np.concatenate(found)

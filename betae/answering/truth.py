@@ -31,15 +31,15 @@ from numba import njit
 from numpy.typing import NDArray
 
 from betae import parallel
-from betae.answering.completed import CompletedGraph, adjust_by_embedding
+from betae.answering.completed import CompletedGraph
 from betae.answering.edges import Floats
 from betae.answering.identities import apply_identities
+from betae.answering.sparse import RowCache, follow_rows
 from betae.exact.answers import check_symbols
 from betae.exact.kernels import AdjacencyArrays
 from betae.graph.edges import Ids
-from betae.models.execute import group_queries
 from betae.queries.ast import And, Condition, Entity, Not, Project, Query
-from betae.queries.structures import fill
+from betae.queries.structures import by_structure, fill
 
 SOURCES = 16  # of a projection, whose missing edges are followed
 NEGLIGIBLE = 1e-3  # missing edges of sources of a smaller truth are not followed
@@ -80,12 +80,12 @@ def truth_trees(
     The root includes what the embedding of the whole query adds: see `adjust_by_embedding`.
     """
     batch = queries_per_batch(completed)
-    for group in group_queries([apply_identities(query) for query in queries]):
-        symbols, positions = group.symbols.numpy().astype(np.int32), group.positions.numpy()
-        check_symbols(group.structure, symbols, completed.num_entities)
+    for structure, ids, positions in by_structure([*map(apply_identities, queries)]):
+        symbols = ids.astype(np.int32)
+        check_symbols(structure, symbols, completed.num_entities)
         for start in range(0, len(positions), batch):
             rows = slice(start, start + batch)
-            tree = _evaluate(completed, group.structure, symbols[rows], num_sources)
+            tree = _evaluate(completed, structure, symbols[rows], num_sources)
             yield positions[rows], tree
 
 
@@ -99,8 +99,11 @@ def _evaluate(
 ) -> TruthTree:
     tree = TruthTree(fill(structure, range(symbols.shape[1])), symbols)
     values = _Evaluator(completed, tree, num_sources).visit(tree.structure)
-    adjusted = adjust_by_embedding(completed.probabilities, values, structure, symbols)
-    tree.nodes[tree.structure] = adjusted
+    if completed.probabilities.weights.whole is not None:
+        from betae.answering.whole import adjust_by_embedding  # imports torch
+
+        values = adjust_by_embedding(completed.probabilities, values, structure, symbols)
+        tree.nodes[tree.structure] = values
     return tree
 
 
@@ -181,13 +184,14 @@ class _Evaluator:
     def _choose_sources(self, values: Floats, relations: Ids) -> NDArray[np.int64]:
         """Return the most promising sources of each query, (num_queries, n); -1 is none."""
         count = min(self.num_sources, self.num_entities)
-        promise = {r: self.graph.promise(r) for r in np.unique(relations).tolist()}
-        sources = np.empty((self.num_queries, count), dtype=np.int64)
+        sources = np.full((self.num_queries, count), -1, dtype=np.int64)
 
         def choose(row: int) -> None:
-            worth = values[row] * promise[int(relations[row])]
-            best = np.argpartition(-worth, count - 1)[:count]
-            sources[row] = np.where(values[row][best] >= NEGLIGIBLE, best, -1)
+            likely = np.flatnonzero(values[row] >= NEGLIGIBLE)
+            worth = values[row][likely] * self.graph.promise(likely, int(relations[row]))
+            if count < len(likely):
+                likely = likely[np.argpartition(-worth, count - 1)[:count]]
+            sources[row, : len(likely)] = likely
 
         parallel.map_in_threads(choose, range(self.num_queries))
         return sources
@@ -200,7 +204,11 @@ class _Evaluator:
         relations: Ids,
         values: Floats,
     ) -> None:
-        """Raise the values by the edges of the chosen sources, whose truth is given."""
+        """Raise the values, all zero, by the edges of the chosen sources, whose truth is given."""
+        if self.graph.sparse is not None:
+            best = kernel is _best_edge
+            self._follow_sparse(self.graph.sparse, best, sources, truth, relations, values)
+            return
         width = min(sources.shape[1], self.graph.capacity)
         batch = self.graph.capacity // width  # so that all rows of a batch fit into the cache
         for start in range(0, self.num_queries, batch):
@@ -210,6 +218,35 @@ class _Evaluator:
                 rows, slots = self._rows(sources[block], relations[queries])
                 of_block = np.ascontiguousarray(truth[block])
                 parallel.in_threads(partial(kernel, rows), slots, of_block, values[queries])
+
+    def _follow_sparse(
+        self,
+        cache: RowCache,
+        best: bool,
+        sources: NDArray[np.int64],
+        truth: Floats,
+        relations: Ids,
+        values: Floats,
+    ) -> None:
+        """Do the same by sparse rows, computed together."""
+        queries, columns = np.nonzero(sources >= 0)
+        if not len(queries):
+            return
+        heads, n = sources[queries, columns], self.num_entities
+        keys = relations[queries].astype(np.int64) * n + heads
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        rows = cache.rows(distinct % n, distinct // n)
+        classes = {r: cache.probabilities.classes(r) for r in np.unique(relations).tolist()}
+
+        def follow(query: int) -> None:
+            chosen = np.flatnonzero(queries == query)
+            if len(chosen):
+                of_query = [rows[i] for i in inverse[chosen].tolist()]
+                of_sources = truth[query, columns[chosen]]
+                relation = int(relations[query])
+                follow_rows(of_query, classes[relation], of_sources, values[query], best)
+
+        parallel.map_in_threads(follow, range(self.num_queries))
 
     def _rows(self, sources: NDArray[np.int64], relations: Ids) -> tuple[Floats, NDArray[np.int64]]:
         """Return rows of probabilities, and the index of the row of each source; -1 is none."""

@@ -102,7 +102,7 @@ def _log_odds(
 ) -> tuple[float, dict[str, float]]:
     """Return the log-odds of an edge as if it were missing, and the parts of the models."""
     pair = np.array([head]), np.array([relation])
-    total = float(probabilities.log_odds(*pair)[0, tail])
+    total = probabilities.log_odds_of(head, relation, tail)
     weights = probabilities.weights
     factor = weights.row["score"] * weights.rate_of(relation)[0]
     of_relation = weights.of_relation(relation)

@@ -44,9 +44,8 @@ from betae.exact.answers import answers_of_structure
 from betae.exact.kernels import MissingEdgeCounter
 from betae.graph.edges import Ragged
 from betae.graph.graph import KnowledgeGraph
-from betae.models.execute import UnionForm
 from betae.queries.ast import Entity, Project, nodes
-from betae.queries.rewrite import normal_form, num_edges
+from betae.queries.rewrite import UnionForm, normal_form, num_edges
 from betae.queries.structures import EPFO, NEGATION, columns_of, fill, has_negation
 from betae.querysets.query_set import SET_EDGES, QueryBlock, QuerySet
 from betae.querysets.sample import random_stream

@@ -21,9 +21,9 @@ from betae import parallel
 from betae.evaluation.results import Method, RankMetrics
 from betae.graph.graph import KnowledgeGraph
 from betae.models.base import QueryModel
-from betae.models.execute import Embedded, Group, UnionForm, embed_queries, score_blocks
+from betae.models.execute import Embedded, Group, embed_queries, score_blocks
 from betae.queries.ast import And, Or, Project, Query, nodes
-from betae.queries.rewrite import normal_form
+from betae.queries.rewrite import UnionForm, normal_form
 from betae.queries.structures import columns_of
 from betae.querysets.query_set import QueryBlock
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -23,10 +23,8 @@ from betae.checks import check_choice
 from betae.errors import InvalidArgument
 from betae.models.base import QueryModel
 from betae.queries.ast import And, Entity, Not, Project, Query
-from betae.queries.rewrite import dnf_branches, to_de_morgan
-from betae.queries.structures import columns_of, fill, num_symbols, structure_of
-
-UnionForm = Literal["DNF", "DM"]
+from betae.queries.rewrite import UnionForm, dnf_branches, to_de_morgan
+from betae.queries.structures import by_structure, columns_of, fill, num_symbols
 
 
 @dataclass(frozen=True)
@@ -183,13 +181,9 @@ class Embedded:
 
 def group_queries(queries: Sequence[Query]) -> list[Group]:
     """Group queries of ids by structure."""
-    rows: dict[Query, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
-    for position, query in enumerate(queries):
-        structure, symbols = structure_of(query)
-        rows[structure].append((symbols, position))
     return [
-        Group(structure, *map(torch.tensor, zip(*of_structure, strict=True)))
-        for structure, of_structure in rows.items()
+        Group(structure, torch.from_numpy(symbols), torch.from_numpy(positions))
+        for structure, symbols, positions in by_structure(queries)
     ]
 
 

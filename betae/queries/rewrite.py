@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, product, repeat
 from math import prod
+from typing import Literal
 
 from betae.errors import UnsupportedQuery
 from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, rebuild
 from betae.queries.structures import columns_of, fill
+
+UnionForm = Literal["DNF", "DM"]
 
 MAX_BRANCHES = 256
 

@@ -7,6 +7,7 @@ Python object per query.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
@@ -14,6 +15,7 @@ from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from betae.errors import InvalidArgument, UnsupportedQuery
 from betae.graph.edges import Ids
@@ -79,6 +81,21 @@ def cached_by_structure(function: Callable[..., Result]) -> Callable[..., Result
 def structure_of(query: Query) -> tuple[Query, tuple[int, ...]]:
     """Split a query of ids into its structure and its symbols."""
     return _split(query, _id)
+
+
+def by_structure(
+    queries: Sequence[Query],
+) -> list[tuple[Query, NDArray[np.int64], NDArray[np.int64]]]:
+    """Group queries of ids by structure: symbols (n, num_symbols) and positions (n,) of each."""
+    rows: dict[Query, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
+    for position, query in enumerate(queries):
+        structure, symbols = structure_of(query)
+        rows[structure].append((symbols, position))
+    found = []
+    for structure, of_structure in rows.items():
+        symbols, positions = zip(*of_structure, strict=True)
+        found.append((structure, np.array(symbols, np.int64), np.array(positions, np.int64)))
+    return found
 
 
 def _split(query: Query, to_id: Callable[[Name], int]) -> tuple[Query, tuple[int, ...]]:

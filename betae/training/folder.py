@@ -26,29 +26,14 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
-import torch
-from torch import Tensor
 
 from betae import parallel
 from betae.errors import InvalidArgument, StoreError
 from betae.graph.graph import KnowledgeGraph
-from betae.models.base import QueryModel
-from betae.models.store import (
-    SHARDS,
-    STAMP,
-    TABLE,
-    check_model_parts,
-    load_weights,
-    read_entity_rows,
-    read_tensors,
-    write_model,
-    write_shard,
-    write_tensors,
-)
 from betae.storage import (
     MANIFEST,
     describe_part,
@@ -57,8 +42,12 @@ from betae.storage import (
     writing_file,
     writing_folder,
 )
-from betae.training.config import MOVED, TrainConfig
-from betae.training.distributed import whole_table
+
+if TYPE_CHECKING:  # a run of rules is opened without torch
+    from torch import Tensor
+
+    from betae.models.base import QueryModel
+    from betae.training.config import TrainConfig
 
 STATE = "state.safetensors"
 RANDOM, CUDA_RANDOM = "random_state", "cuda_random_state"
@@ -91,6 +80,8 @@ def _save_shards(
     folder: Path, checkpoint: Checkpoint, tensors: dict[str, Tensor], graph_fingerprint: str
 ) -> None:
     """Write each process's rows, with their moments, to its own file; process 0 the rest."""
+    from betae.models.store import SHARDS, STAMP, TABLE, write_model, write_shard, write_tensors
+
     model, progress = checkpoint.model, checkpoint.progress
     rank, size = parallel.process_index(), parallel.num_processes()
     with writing_folder(folder) if rank == 0 else nullcontext() as mine:
@@ -136,6 +127,8 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """Read the settings that the run was started with."""
+        from betae.training.config import MOVED, TrainConfig
+
         try:
             values = json.loads(self._config.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -300,6 +293,10 @@ class RunFolder:
 
     def save_checkpoint(self, checkpoint: Checkpoint, graph_fingerprint: str) -> None:
         """Write `checkpoint-STEP`, then delete the older ones; all processes call it together."""
+        import torch
+
+        from betae.models.store import write_model, write_tensors
+
         target = self.path / f"checkpoint-{checkpoint.progress.step:08d}"
         tensors = {**checkpoint.tensors, RANDOM: torch.get_rng_state()}
         if torch.cuda.is_available():  # training then uses it
@@ -318,6 +315,15 @@ class RunFolder:
         self, model: QueryModel, graph_fingerprint: str, moments: dict[str, Tensor]
     ) -> Checkpoint | None:
         """Load the newest checkpoint, if any, into `model` and `moments`, with the random state."""
+        import torch
+
+        from betae.models.store import (
+            check_model_parts,
+            load_weights,
+            read_entity_rows,
+            read_tensors,
+        )
+
         folder = self.newest("checkpoint")
         if folder is None:
             return None
@@ -343,6 +349,9 @@ class RunFolder:
 
     def save_best(self, model: QueryModel, step: int, graph_fingerprint: str) -> None:
         """Write `best-STEP`, then delete the older ones; all processes call it together."""
+        from betae.models.store import TABLE, write_model
+        from betae.training.distributed import whole_table
+
         target = self.path / f"best-{step:08d}"
         if _is_missing(target):
             weights = {**model.state_dict(), TABLE: whole_table(model, self.path)}

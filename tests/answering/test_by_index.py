@@ -72,7 +72,7 @@ def test_no_row_is_read_but_those_of_candidates_and_of_the_sample(
         return model
 
     monkeypatch.setattr(QueryModel, "look_up", look_up)
-    monkeypatch.setattr("betae.answering.answerer.load_model", load)
+    monkeypatch.setattr("betae.models.store.load_model", load)
     answerer = run.answerer(**by_embedding)
     assert len(read) <= 40
     found = answerer.answer(QUESTIONS[0])

@@ -9,7 +9,8 @@ from betae.answering.by_completion import ByCompletion
 from betae.answering.by_parts import ByParts, LargeGraph
 from betae.answering.completed import CompletedGraph
 from betae.answering.edge_fit import fit_edges
-from betae.answering.edges import Counts, EdgePredictors, project
+from betae.answering.edges import Counts, EdgePredictors
+from betae.answering.scores import project
 from betae.errors import UnsupportedQuery
 from betae.graph.edges import Adjacency
 from betae.models import QueryModel

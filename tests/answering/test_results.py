@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from betae.answering.results import Answer, Answers, Ranking, Step, stable_argsort
+from betae.answering.results import Answer, Answers, Ranking, Step, smallest, stable_argsort
 from betae.cli.show import draw_answers
 from tests.answering.helpers import exact, guessing, strict, untrained
 
@@ -313,3 +313,17 @@ def test_what_there_is_not_is_not_there():
     left = Ranking(IDS, None).without(np.array([], dtype=int))
     assert left.ids.tolist() == IDS.tolist()
     assert (left.probabilities, left.distances, left.explain) == (None, None, None)
+
+
+@pytest.mark.parametrize("number", [5, 1024, 5000, 40_000])
+@pytest.mark.parametrize("k", [1, 3, 30])
+def test_the_smallest_are_those_of_a_full_sort(number, k):
+    random = np.random.default_rng(number + k)
+    values = np.round(random.random(number) ** 2, 3).astype(np.float32)  # with ties
+    also = np.array([number - 1])
+    found = smallest(values, k, also)
+    limit = np.sort(values)[min(k, number) - 1]
+    expected = np.flatnonzero((values <= limit) | (np.arange(number) == number - 1))
+    assert {*expected.tolist()} <= {*found.tolist()}
+    assert len(found) in (len(expected), number)
+    assert (np.diff(values[found]) >= 0).all()

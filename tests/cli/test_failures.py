@@ -196,8 +196,8 @@ def test_places_are_tried_before_the_work(made, blocked, monkeypatch):
     for name in (
         "betae.training.loop.make_learner",
         "betae.querysets.sample.sample_queries",
-        "betae.run.evaluate",
-        "betae.run.typical_queries",
+        "betae.evaluation.evaluate.evaluate",
+        "betae.search.typical_queries",
         "betae.run.complete",
         "betae.training.plot.RunFolder",
         "betae.datasets.world",

@@ -9,11 +9,12 @@ from typing import get_args
 
 import pytest
 
+from betae import world
 from betae.answering.results import Method, Status
 from betae.cli import common, graphs, questions, runs
 from betae.graph.edges import SPLITS, Edges
-from betae.models.execute import UnionForm
-from betae.run import Run
+from betae.queries.rewrite import UnionForm
+from betae.run import Run, mine
 from betae.search import IndexKind
 from tests.cli.test_cli import flat
 
@@ -123,6 +124,20 @@ def test_a_question_imports_only_what_it_needs(betae, made, monkeypatch):
     assert rest >= {"polars", "pyoxigraph", "rdflib", "faiss", "matplotlib"}
     used = {"betae.graph.graph", "betae.run"}
     assert set(measured["heavy"]) & set(PARTS) == used
+
+
+@pytest.mark.slow
+def test_a_question_by_rules_imports_no_torch(betae, tmp_path):
+    run = mine(world(), tmp_path / "run").folder
+    question = ["answer", run, "?X . located_in(?X, Europe)", "--only", "predicted", "--explain"]
+    before, measured = betae(*question)  # the first time, probabilities are fitted
+    assert before.returncode == 0, before.stderr
+    assert "torch" not in measured["heavy"]
+    done, measured = betae(*question)
+    assert done.stdout == before.stdout
+    rest = set(HEAVY) - set(measured["heavy"])
+    assert rest >= {"torch", "polars", "pyoxigraph", "rdflib", "faiss", "matplotlib"}
+    assert set(measured["heavy"]) & set(PARTS) == {"betae.graph.graph", "betae.run"}
 
 
 def test_idle_threads_sleep(betae):

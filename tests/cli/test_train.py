@@ -234,7 +234,7 @@ def test_without_a_recipe_the_graph_decides(betae, tmp_path, monkeypatch):
         graphs.append(graph.fingerprint)
         return small_config(steps=5)
 
-    monkeypatch.setattr("betae.run.default_config", default_config)
+    monkeypatch.setattr("betae.training.config.default_config", default_config)
     betae(small_graph(), None)
     assert graphs == [small_graph().fingerprint]
     assert Run.open(tmp_path / "run").config == small_config(steps=5)

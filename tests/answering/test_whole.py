@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from betae.answering import completed
-from betae.answering.completed import adjust_by_embedding, fit_scale
+from betae.answering import whole
+from betae.answering.whole import adjust_by_embedding, fit_scale
 from betae.models.execute import score_queries
 from betae.queries.structures import STRUCTURES, fill, limits_of
 from betae.querysets.sample import sample_queries
@@ -54,7 +54,7 @@ def test_it_is_as_defined(graph, name):
     for row in range(7):
         doubtful = values[row][values[row] < 1].astype(np.float64).sum()
         for entity, value in enumerate(values[row].astype(np.float64)):
-            gained = completed.WEIGHT * min(1, doubtful) * shares[row, entity]
+            gained = whole.WEIGHT * min(1, doubtful) * shares[row, entity]
             expected = 1 - (1 - value) * (1 - gained) if value else 0
             assert found[row, entity] == pytest.approx(expected, rel=1e-4, abs=1e-7)
     assert ((values == 0) == (found == 0)).all()
@@ -90,10 +90,10 @@ def test_what_is_new_to_the_graph_gains_nothing(graph):
 
 
 def test_the_scale_makes_missing_answers_likeliest(graph, monkeypatch):
-    monkeypatch.setattr(completed, "SCALE_QUERIES", {"3p": 20, "pi": 20})
+    monkeypatch.setattr(whole, "SCALE_QUERIES", {"3p": 20, "pi": 20})
     model = random_model("betae", graph)
     scale = fit_scale(model, graph)
-    sampled = sample_queries(graph, completed.SCALE_QUERIES, "valid", purpose="whole questions")
+    sampled = sample_queries(graph, whole.SCALE_QUERIES, "valid", purpose="whole questions")
 
     def cost(scale):
         costs = []
