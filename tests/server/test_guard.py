@@ -240,8 +240,11 @@ def test_only_names_of_the_server_are_answered_to(host, header, is_mine, of_grap
 
 
 def test_no_other_origin_may_read(of_graph):
-    response = of_graph.get("/model", headers={"origin": "http://evil.example"})
-    assert not [name for name in response.headers if name.startswith("access-control")]
-    assert response.headers["cross-origin-resource-policy"] == "same-origin"
-    preflight = of_graph.options("/query", headers={"origin": "http://evil.example"})
-    assert preflight.status_code == 405
+    for origin in ("http://evil.example", "null"):
+        for method, path in (("GET", "/model"), ("POST", "/query"), ("OPTIONS", "/query")):
+            response = of_graph.request(method, path, headers={"origin": origin})
+            assert "other web sites" in error_of(response, 403)
+            assert not [name for name in response.headers if name.startswith("access-control")]
+            assert response.headers["cross-origin-resource-policy"] == "same-origin"
+    own = {"origin": str(of_graph.base_url).rstrip("/")}
+    assert of_graph.get("/model", headers=own).status_code == 200
