@@ -41,7 +41,6 @@ from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.results import Method
 from betae.exact.answers import answers, answers_batch, refuted, sure_answers
-from betae.exact.predicted import MAX_ANSWERS, AnswerRow, finish, read_predicted
 from betae.exact.select import Selection
 from betae.exact.unknown import unknown_values
 from betae.graph.edges import EDGES, Edges, Ids
@@ -118,6 +117,8 @@ class Answerer:
 
     def sparql(self, text: str) -> Selection:
         """Answer a SPARQL SELECT with ?probability and ?status: see `Run.sparql`."""
+        from betae.exact.predicted import MAX_ANSWERS, AnswerRow, finish, read_predicted
+
         question = read_predicted(text, self.graph, self.edges)
         (found,) = self.answer_many([QuestionRequest(question.tree, MAX_ANSWERS)])
         rows: list[AnswerRow] = [(each.entity, each.probability, each.status) for each in found]

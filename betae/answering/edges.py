@@ -387,6 +387,7 @@ class EdgeProbabilities:
         known = known_cells(self.counts.tails(heads, relations), self.num_learned)
         of_known, scores[known] = scores[known], -math.inf
         total = log_partition(scores, self.log_weights)
+        total[np.isneginf(total)] = 0  # all tails are known
         scores[known] = of_known
         weights, features = self.weights.row, head_features(self.counts, heads, relations)
         terms = weighted(features, OF_HEAD, weights) + weights["ln sum exp(score)"] * total

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_SIMILARITY = 0.55  # of a suggestion
+MIN_SIMILARITY = 0.5  # of a suggestion
 MIN_WORD_SIMILARITY = 0.7  # of a misspelt word
 BEGINNING = 0.9  # similarity of a word to its beginning
 MIN_BEGINNING = 3  # letters
@@ -57,8 +57,8 @@ def most_similar(
         by_words = _similarity_of_words(wanted.split(), names[i].split())
         found[i] = max(by_words, float(spelling[i]))
 
-    def order(index: int) -> tuple[float, int]:
-        return -found[index], 0 if popularity is None else -int(popularity[index])
+    def order(index: int) -> tuple[float, int, int]:
+        return -found[index], 0 if popularity is None else -int(popularity[index]), index
 
     return sorted((i for i, score in found.items() if score >= MIN_SIMILARITY), key=order)
 

@@ -134,7 +134,7 @@ def test_a_graph_that_has_moved(made, tmp_path):
     ("arguments", "message"),
     [
         (["--relation", "r9"], "The graph has no relation 'r9'. Closest: 'r0', 'r1', 'r2'."),
-        (["--entity", "e111"], "The graph has no entity 'e111'. Closest: 'e1', 'e11', 'e0'."),
+        (["--entity", "e111"], "The graph has no entity 'e111'. Closest: 'e11', "),
         (["--above", "1"], "must be at least 0 and below 1"),
         (["--above", "-0.1"], "'--above'"),
         (["--edges", "test"], "'train', 'train+valid', 'all'"),

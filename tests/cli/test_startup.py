@@ -91,7 +91,7 @@ WRONG = [  # and what the message must hold
     (["answer", "RUN"], "Give a question"),
     (["answer", "RUN", "--queries", "nowhere.txt"], "nowhere.txt"),
     (["complete", "nowhere"], "There is no folder nowhere."),
-    (["complete", "RUN", "--out", "edges.csv"], "edges.csv must end in .tsv, .parquet or .nt."),
+    (["complete", "RUN", "--out", "edges.xls"], "cannot write '.xls'. Choose .tsv, "),
     (["train", ".", "--out", "run", "--recipe", "no.toml"], "There is no file no.toml."),
     (["train", "nowhere", "--out", "run"], "There is no folder nowhere"),
     (["eval", "nowhere", "--queries", "."], "There is no folder nowhere."),
