@@ -27,7 +27,7 @@ class SetTraversal:
     def __init__(self, graph: KnowledgeGraph):
         self.everything = set(range(graph.num_entities))
         self.tails: defaultdict[int, dict[int, set[int]]] = defaultdict(dict)
-        for head, relation, tail in graph.splits["train"].tolist():
+        for head, relation, tail in graph.written_ids["train"].tolist():
             self.tails[head].setdefault(2 * relation, set()).add(tail)
             self.tails[tail].setdefault(2 * relation + 1, set()).add(head)
 

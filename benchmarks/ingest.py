@@ -75,7 +75,7 @@ def betae_ingest(path: Path) -> int:
 
     graph = KnowledgeGraph.from_triples(read_triples(path))
     graph.save(path.parent / "graph", overwrite=True)
-    return len(graph.splits["train"])
+    return len(graph.written_ids["train"])
 
 
 # ---- in bounded memory --------------------------------------------------------------------------

@@ -44,7 +44,7 @@ QUESTIONS = {
 
 def main(folder: str) -> None:
     graph = KnowledgeGraph.open(folder)
-    triples = np.concatenate(list(graph.splits.values()))
+    triples = np.concatenate(list(graph.written_ids.values()))
     entity = [ox.NamedNode(f"e:{number}") for number in range(graph.num_entities)]
     relation = [ox.NamedNode(f"r:{number}") for number in range(len(graph.relations))]
 

@@ -86,7 +86,7 @@ def mine_and_fit(graph: KnowledgeGraph, folder: Path, seed: int) -> Run:
 
 def by_relation(graph: KnowledgeGraph, run: Run, options: argparse.Namespace) -> None:
     """Print MRR for each relation and direction, then the calibration of missing edges."""
-    edges = directed(np.asarray(graph.splits[options.split]))
+    edges = directed(np.asarray(graph.written_ids[options.split]))
     if options.relations:
         chosen = [graph.relation_id(name) for name in options.relations]
         edges = edges[np.isin(edges[:, 1] // 2, chosen)]
@@ -122,7 +122,7 @@ def without_entities(graph: KnowledgeGraph, hidden: Ids) -> tuple[KnowledgeGraph
     ids[kept] = np.arange(len(kept))
     names, relations = list(graph.entities), list(graph.relations)
     splits, lacking = {}, {}
-    for split, triples in graph.splits.items():
+    for split, triples in graph.written_ids.items():
         is_hidden = np.isin(triples[:, [0, 2]], hidden).any(axis=1)
         rows = triples[~is_hidden]
         splits[split] = np.column_stack([ids[rows[:, 0]], rows[:, 1], ids[rows[:, 2]]])
@@ -142,7 +142,7 @@ def inductive(graph: KnowledgeGraph, folder: Path, options: argparse.Namespace) 
     run = Run.open(folder / "run")
     ids = {name: i for i, name in enumerate(run.graph.entities)}
     later = np.array([ids[name] for name in graph.entities])
-    both = directed(np.asarray(graph.splits["test"]))
+    both = directed(np.asarray(graph.written_ids["test"]))
     both = both[np.isin(both[:, [0, 2]], hidden).any(axis=1)]
     with_them = mine_and_fit(graph, folder / "with them", options.seed)
     added_edges = len(added.splits["train"])

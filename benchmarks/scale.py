@@ -60,7 +60,7 @@ def ingest(folder: Path, options: argparse.Namespace) -> dict:
     out = folder / "graph"
     ingest_files(folder / "triples", out=out, valid=SHARE, test=SHARE, memory=options.memory)
     graph = KnowledgeGraph.open(out, verify=False)
-    return {"entities": graph.num_entities, "edges": len(graph.splits["train"])}
+    return {"entities": graph.num_entities, "edges": len(graph.written_ids["train"])}
 
 
 def mine(folder: Path, options: argparse.Namespace) -> dict:  # noqa: ARG001

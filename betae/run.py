@@ -166,7 +166,7 @@ class Run:
 
         check_choice("method", method, METHODS)
         graph = self._parts.open_graph(self._moved_graph)
-        if not len(graph.splits["valid"]) and self._parts.has_model:
+        if not len(graph.written_ids["valid"]) and self._parts.has_model:
             method = "embedding"
         if not isinstance(queries, QuerySet):
             from betae.datasets.release import open_queries
@@ -395,11 +395,11 @@ def mine(
     if parts.has_model:
         raise InvalidArgument(f"{folder} holds a trained model: choose another folder.")
     check_parent(parts.rules)
-    if not len(graph.splits["valid"]):
+    if not len(graph.written_ids["valid"]):
         from betae.graph.change import hold_out  # imports polars, which questions do not need
 
         graph = hold_out(graph, HELD_OUT)
-        if not len(graph.splits["valid"]):
+        if not len(graph.written_ids["valid"]):
             raise InvalidArgument(
                 "The graph is too small to predict edges: none can be held out without losing an "
                 "entity or a relation. Ask for exact answers: betae query."
@@ -431,7 +431,7 @@ def open_or_mine(
 
 
 def _save_rules(rules: RuleSet, parts: RunFolder, graph: KnowledgeGraph) -> None:
-    rules.save(parts.rules, graph.fingerprint, sum(map(len, graph.splits.values())))
+    rules.save(parts.rules, graph.fingerprint, sum(map(len, graph.written_ids.values())))
 
 
 def _is_outdated(mined: Path, graph: Path) -> bool:
@@ -485,7 +485,7 @@ def train(
         graph = _with_validation(graph, parts if resume else None, earlier_run)
     if config is None:
         config = _choose_config(graph, parts if resume else None, before)
-    beside = config.predictor if len(graph.splits["valid"]) else None
+    beside = config.predictor if len(graph.written_ids["valid"]) else None
     earlier = earlier_predictor = None
     if before is not None:
         earlier, earlier_predictor = earlier_runs(before, config, beside, graph)
@@ -514,7 +514,7 @@ def train(
         )
         why = INTERRUPTED if of_predictor.why == INTERRUPTED else outcome.why
         outcome = replace(outcome, why=why, predictor=of_predictor)
-    is_complete = outcome.why != INTERRUPTED and len(graph.splits["valid"])
+    is_complete = outcome.why != INTERRUPTED and len(graph.written_ids["valid"])
     if is_complete and parallel.process_index() == 0 and not parts.has_rules:
         rules = mine_rules(graph.adjacency("train"), graph.num_relations, progress=progress)
         _save_rules(rules, parts, graph)
@@ -527,7 +527,7 @@ def _with_validation(
     """Hold edges out of a graph without validation edges, those that the earlier run held out."""
     from betae.graph.change import hold_out, hold_out_again  # as above
 
-    if len(graph.splits["valid"]):
+    if len(graph.written_ids["valid"]):
         return graph
     if resumed is not None and resumed.path.is_dir() and any(resumed.path.iterdir()):
         return resumed.open_graph(graph.folder) if resumed.holds_out else graph

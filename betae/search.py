@@ -355,7 +355,7 @@ def typical_queries(
 ) -> Embedded:
     """Embed `count` sampled queries of every structure that the model supports."""
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
-    split = "valid" if len(graph.splits["valid"]) else "train"
+    split = "valid" if len(graph.written_ids["valid"]) else "train"
     counts = dict.fromkeys(names, count)
     sampled = sample_queries(graph, counts, split, seed=seed, purpose="index queries")
     sampled = sampled.within(model.num_entities, model.num_relations)

@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     languages = "?X . exists ?P, ?C : in(?C, Austria) & lives_in(?P, ?C) & speaks(?P, ?X)"
     print(run.answer(languages, k=3))
 
-    head, relation, tail = graph.splits["valid"][-1]  # one that was held out
-    question = f"?X . {graph.relations[relation]}({graph.entities[head]}, ?X)"
-    print("The file has, but the model did not see:", graph.entities[tail])
+    head, relation, tail = graph.to_polars("valid").row(-1)  # one that was held out
+    question = f"?X . {relation}({head}, ?X)"
+    print("The file has, but the model did not see:", tail)
     print(run.answer(question, k=3, edges="train"))

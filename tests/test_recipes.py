@@ -52,7 +52,7 @@ def released(tmp_path):
     names = [name for relation in graph.relations for name in (f"+{relation}", f"-{relation}")]
     for file, table in (("id2ent", graph.entities), ("id2rel", names)):
         (folder / f"{file}.pkl").write_bytes(pickle.dumps(dict(enumerate(table))))
-    for split, edges in graph.splits.items():
+    for split, edges in graph.written_ids.items():
         both = [f"{h}\t{2 * r}\t{t}\n{t}\t{2 * r + 1}\t{h}\n" for h, r, t in edges.tolist()]
         (folder / f"{split}.txt").write_text("".join(both))
     queries = sample_queries(graph, {"1p": 20, "2u": 20}, "test")

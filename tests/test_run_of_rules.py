@@ -47,7 +47,7 @@ def test_rules_answer_without_training(mined):
 def test_the_parts_of_the_evidence_add_up_to_the_probability(mined):
     graph = mined.graph
     completed = mined.completed_graph("train")
-    heads, relations, tails = graph.splits["test"][:40].astype(np.int64).T
+    heads, relations, tails = graph.written_ids["test"][:40].astype(np.int64).T
     for head, relation, tail in zip(heads, relations, tails, strict=True):
         names = graph.entities[head], graph.relations[relation], graph.entities[tail]
         found = mined.why(*names, edges="train")
@@ -120,9 +120,9 @@ def test_the_same_seed_the_same_answers(mined, tmp_path):
 def test_a_graph_without_validation_edges_holds_some_out(tmp_path):
     betae.world().export(tmp_path / "facts.tsv")
     graph = betae.read(tmp_path / "facts.tsv")
-    assert not len(graph.splits["valid"])
+    assert not len(graph.written_ids["valid"])
     run = mine(graph, tmp_path / "run")
-    assert len(run.graph.splits["valid"]) > 100
+    assert len(run.graph.written_ids["valid"]) > 100
     assert {*run.graph.answers("?X . located_in(?X, Europe)")} == {
         *graph.answers("?X . located_in(?X, Europe)")
     }
@@ -135,7 +135,7 @@ def test_what_is_held_out_leaves_all_else_as_it_was(tmp_path):
     (tmp_path / "x.ttl").write_text("@prefix : <http://x/> .\n" + text)
     graph = betae.read(tmp_path / "x.ttl")
     found = hold_out(graph, 0.1)
-    assert len(found.splits["valid"]) > 0
+    assert len(found.written_ids["valid"]) > 0
     assert found.adjacency("all").tails.tolist() == graph.adjacency("all").tails.tolist()
     assert found.values("age").equals(graph.values("age"))
 

@@ -539,7 +539,7 @@ def test_arrays_are_mapped_and_read_only(toy_store):
             assert isinstance(array.base, np.memmap)
             assert not array.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
-            graph.splits["train"][0, 0] = 1
+            graph.written_ids["train"][0, 0] = 1
 
 
 def test_a_store_may_be_moved(toy_store, toy_graph):

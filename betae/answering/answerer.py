@@ -274,7 +274,7 @@ def open_answerer(
     Without validation edges nothing can be fitted, and answers are ranked by embedding.
     """
     ranker: QuestionRanker
-    is_fitted = len(graph.splits["valid"]) or not folder.has_model
+    is_fitted = len(graph.written_ids["valid"]) or not folder.has_model
     if method == "embedding" or not is_fitted:
         ranker = _open_by_embedding(folder, graph, use_index, union, notify)
     elif use_index:
@@ -357,7 +357,7 @@ def _open_by_embedding(
         return calibrate(model, graph, search)
 
     calibration = None
-    if len(graph.splits["valid"]):
+    if len(graph.written_ids["valid"]):
         calibration = _fit_once(folder.calibration, best.name, Calibration.from_json, fit)
     return ByEmbedding(graph, model, calibration, search, union)
 

@@ -72,7 +72,7 @@ def fit_edges(
     sample of the others, and the embedding of whole questions, which needs all entities, is left
     out.
     """
-    if not len(graph.splits["valid"]):
+    if not len(graph.written_ids["valid"]):
         raise InvalidArgument(
             "The probabilities of edges are fitted on validation edges, and the graph has none: "
             "ingest it with --valid 0.05, say."
@@ -282,7 +282,7 @@ class _Fit:
 
     def _validation_pairs(self) -> HeadsRelations:
         """Return the (head, relation) of validation edges, some of each directed relation."""
-        heads, relations, tails = self.graph.splits["valid"].astype(np.int64).T
+        heads, relations, tails = self.graph.written_ids["valid"].astype(np.int64).T
         ends, directed = np.concatenate([heads, tails]), np.concatenate([relations, relations])
         directed = 2 * directed + np.repeat([0, 1], len(heads))
         order = self.random.permutation(len(ends))

@@ -157,7 +157,7 @@ class EdgePredictors:
 
 def validation_share(graph: KnowledgeGraph) -> float:
     """Return the share of validation edges among the held-out edges."""
-    valid, test = len(graph.splits["valid"]), len(graph.splits["test"])
+    valid, test = len(graph.written_ids["valid"]), len(graph.written_ids["test"])
     return valid / max(1, valid + test)
 
 

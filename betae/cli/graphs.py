@@ -231,7 +231,8 @@ def _build(
     if not remove:
         graph = append_triples(before, triples)
         added, *released = (
-            len(graph.splits[split]) - len(before.splits[split]) for split in graph.splits
+            len(graph.written_ids[split]) - len(before.written_ids[split])
+            for split in before.written_ids
         )
         return graph, [
             f"{added:>12,} training edges added, {-sum(released):,} of them held out before",

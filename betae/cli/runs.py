@@ -181,7 +181,7 @@ def train_command(
     from betae.run import train
     from betae.training.config import TrainConfig
 
-    if not len(opened.splits["valid"]) and queries is valid is None and is_writer():
+    if not len(opened.written_ids["valid"]) and queries is valid is None and is_writer():
         note(HELD_OUT)
     with showing_progress(err, target, minutes) as report:
         trained = train(
@@ -198,7 +198,7 @@ def train_command(
         )
     if (result := trained.outcome) is None or not is_writer():
         return
-    if not len(trained.graph.splits["valid"]):
+    if not len(trained.graph.written_ids["valid"]):
         warn(NO_PROBABILITIES)
     say(f"{result.why} at step {result.step:,}, {result.seconds / 60:.1f} minutes of training")
     if result.best_step:
@@ -402,7 +402,7 @@ def mine(
     from betae.cli.progress import showing_work
     from betae.run import mine as mine_run
 
-    if not len(opened.splits["valid"]):
+    if not len(opened.written_ids["valid"]):
         note(HELD_OUT)
     with showing_work(err, "opening") as progress:
         run = mine_run(

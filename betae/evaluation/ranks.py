@@ -243,7 +243,7 @@ def rank_by_frequency(graph: KnowledgeGraph, block: QueryBlock) -> Doubles:
     """
     from scipy import sparse  # slow to import
 
-    heads, relations, tails = graph.splits["train"].T
+    heads, relations, tails = graph.written_ids["train"].T
     directed = np.concatenate([2 * relations, 2 * relations + 1])
     ends = np.concatenate([tails, heads])
     shape = (graph.num_relations, graph.num_entities)

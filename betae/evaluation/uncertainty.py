@@ -129,7 +129,7 @@ def fit_counts(
 
     Returns the lines of the structures, and of "all" together; none without validation edges.
     """
-    if not names or not len(graph.splits["valid"]):
+    if not names or not len(graph.written_ids["valid"]):
         return {}
     counts = dict.fromkeys(names, VALIDATION_QUERIES)
     valid = sample_queries(graph, counts, "valid", purpose="count estimates")

@@ -57,7 +57,7 @@ class Joins:
 
     def __init__(self, graph: KnowledgeGraph, edges: Edges):
         self.num_entities = graph.num_entities
-        self.splits = [graph.splits[split] for split in EDGES[edges]]
+        self.splits = [graph.written_ids[split] for split in EDGES[edges]]
         self.relations: dict[int, EdgePairs] = {}  # in the direction written
 
     def ids(self, question: Question) -> Iterator[Ids]:

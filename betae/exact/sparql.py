@@ -368,7 +368,7 @@ def _version(folder: Path) -> str:
 def _least_edges(graph: KnowledgeGraph, edges: Edges) -> Edges:
     """Return the first of the choices of edges that has the same edges."""
     choices = list(EDGES)
-    while edges != choices[0] and not len(graph.splits[EDGES[edges][-1]]):
+    while edges != choices[0] and not len(graph.written_ids[EDGES[edges][-1]]):
         edges = choices[choices.index(edges) - 1]
     return edges
 

@@ -35,7 +35,7 @@ def append_triples(graph: KnowledgeGraph, added: Triples | TripleSource) -> Know
     packing = Packing.of(len(entities), len(relations))
     heads, between, tails = added.splits["train"].T
     fresh = packing.pack(entity_ids[heads], relation_ids[between], entity_ids[tails])
-    keys = {split: packing.pack(*triples.T) for split, triples in graph.splits.items()}
+    keys = {split: packing.pack(*triples.T) for split, triples in graph.written_ids.items()}
     keys = {split: here[~np.isin(here, fresh)] for split, here in keys.items()}
     keys["train"] = np.sort(np.concatenate([keys["train"], distinct(fresh)]))
     literals = added.literals.with_columns(pl.col("subject").replace(renamed))
@@ -90,17 +90,17 @@ def hold_out(graph: KnowledgeGraph, valid: float, seed: int = 0) -> KnowledgeGra
 
     Every entity and relation keeps a training edge; ids and names stay.
     """
-    train, held_out, _ = split_triples(graph.splits["train"], valid, 0.0, seed=seed)
-    splits = {**graph.splits, "train": train, "valid": held_out}
+    train, held_out, _ = split_triples(graph.written_ids["train"], valid, 0.0, seed=seed)
+    splits = {**graph.written_ids, "train": train, "valid": held_out}
     return _held_out(graph, splits, graph.ancestors)
 
 
 def hold_out_again(graph: KnowledgeGraph, before: KnowledgeGraph) -> KnowledgeGraph:
     """Return a changed graph with the edges held out that were held out before, if still there."""
     packing = Packing.of(graph.num_entities, len(graph.relations))
-    train = graph.splits["train"]
-    is_valid = np.isin(packing.pack(*train.T), packing.pack(*before.splits["valid"].T))
-    splits = {**graph.splits, "train": train[~is_valid], "valid": train[is_valid]}
+    train = graph.written_ids["train"]
+    is_valid = np.isin(packing.pack(*train.T), packing.pack(*before.written_ids["valid"].T))
+    splits = {**graph.written_ids, "train": train[~is_valid], "valid": train[is_valid]}
     return _held_out(graph, splits, (*before.ancestors, before.fingerprint))
 
 
@@ -155,8 +155,8 @@ def remove_triples(
     keys = packing.pack(*edges[:, (edges >= 0).all(axis=0)])
     splits: dict[Split, Ids] = {}
     for split in SPLITS:
-        stays = ~np.isin(packing.pack(*graph.splits[split].T), keys)
-        splits[split] = graph.splits[split][stays]
+        stays = ~np.isin(packing.pack(*graph.written_ids[split].T), keys)
+        splits[split] = graph.written_ids[split][stays]
         report.removed[split] = int((~stays).sum())
     report.absent = len(removed.splits["train"]) - sum(report.removed.values())
     if not len(splits["train"]):

@@ -38,13 +38,13 @@ def describe_graph(graph: KnowledgeGraph) -> GraphDescription:
     degrees = graph.adjacency("all").degrees()
     frequencies = np.zeros(len(graph.relations), dtype=np.int64)
     for split in SPLITS:
-        frequencies += np.bincount(graph.splits[split][:, 1], minlength=len(frequencies))
+        frequencies += np.bincount(graph.written_ids[split][:, 1], minlength=len(frequencies))
     frequent = np.argsort(-frequencies, kind="stable")[:NUM_FREQUENT]
     return GraphDescription(
         entities=graph.num_entities,
         relations=len(graph.relations),
         labelled=graph.entities.has_labels,
-        edges={split: len(graph.splits[split]) for split in SPLITS},
+        edges={split: len(graph.written_ids[split]) for split in SPLITS},
         degree={
             "min": int(degrees.min()),
             "median": float(np.median(degrees)),
@@ -99,7 +99,7 @@ def list_relations(
     graph: KnowledgeGraph, search: str = "", limit: int | None = None
 ) -> tuple[list[Listed], int]:
     """Return the relations with `search` in a name or label, most edges first, and their number."""
-    triples = np.concatenate([graph.splits[split] for split in SPLITS])
+    triples = np.concatenate([graph.written_ids[split] for split in SPLITS])
     order = np.argsort(triples[:, 1], kind="stable")
     starts = np.searchsorted(triples[order, 1], np.arange(len(graph.relations) + 1))
 

@@ -58,17 +58,17 @@ ADJACENCY_PARTS = ("head_offsets", "relations", "tail_offsets", "tails")
 class KnowledgeGraph:
     """Entities, relations and edges; make one with `betae.read`, or open a stored one.
 
-    `splits` holds the edges (n, 3) of train, valid and test as (head, relation, tail) with the
-    relation in its written direction, i, sorted. `adjacency(edges)` holds those of train,
-    train+valid or all in both directions, with the relations 2i and 2i + 1. `prefixes` are those of
-    the RDF files it was read from: prefix -> beginning of IRIs.
+    Ids of relations are those of directed relations, `relation_id`. Only inside the library,
+    `written_ids` has relations by their place in `relations`: the edges (n, 3) of train, valid and
+    test as stored, sorted. `adjacency(edges)` holds those of train, train+valid or all in both
+    directions. `prefixes` are those of the RDF files it was read from: prefix -> beginning of IRIs.
     """
 
     def __init__(
         self,
         entities: Vocabulary,
         relations: Vocabulary,
-        splits: dict[Split, Ids],
+        written_ids: dict[Split, Ids],
         adjacencies: dict[Edges, Adjacency] | None = None,
         fingerprint: str | None = None,
         ancestors: Sequence[str] = (),
@@ -77,7 +77,7 @@ class KnowledgeGraph:
     ):
         self.entities, self.relations = entities, relations
         self.prefixes: Prefixes = dict(prefixes)
-        self.splits = splits
+        self.written_ids = written_ids
         self._literals = literals  # or None: see `literals`
         self._adjacencies = self._sorted_edges() if adjacencies is None else adjacencies
         self._fingerprint = fingerprint
@@ -92,9 +92,9 @@ class KnowledgeGraph:
     def _sorted_edges(self) -> dict[Edges, Adjacency]:
         adjacencies: dict[Edges, Adjacency] = {}
         for edges, splits in EDGES.items():
-            if edges != "train" and not len(self.splits[splits[-1]]):
+            if edges != "train" and not len(self.written_ids[splits[-1]]):
                 continue  # equal to the choice before: `adjacency` falls back to that
-            triples = np.concatenate([self.splits[split] for split in splits])
+            triples = np.concatenate([self.written_ids[split] for split in splits])
             sizes = len(self.entities), len(self.relations)
             adjacencies[edges] = Adjacency.from_triples(triples, *sizes)
         return adjacencies
@@ -258,6 +258,12 @@ class KnowledgeGraph:
                 return 2 * found[0] + offset
         raise UnknownRelation(name, self.relations.closest(bare, self.prefixes))
 
+    def relation_name(self, relation: int) -> str:
+        """Return the name of a directed relation by its id; that of an inverse begins with `~`."""
+        if not 0 <= relation < self.num_relations:
+            raise UnknownRelation(f"#{relation}", [f"#0 to #{self.num_relations - 1}"])
+        return INVERSE * (relation % 2) + self.relations[relation // 2]
+
     def property_id(self, name: str) -> int:
         """Return the id of a property by its name, or by the last part of its IRI if unique."""
         properties = self.literals.properties
@@ -354,7 +360,7 @@ class KnowledgeGraph:
                 return f"{name} is not an array of that kind: {array.dtype}, shape {array.shape}"
         if fault := self.entities.fault("entity") or self.relations.fault("relation"):
             return fault
-        for split, triples in self.splits.items():
+        for split, triples in self.written_ids.items():
             for column, names in enumerate((self.entities, self.relations, self.entities)):
                 if not are_below(triples[:, column], len(names)):
                     return f"{split} has an id that is not from 0 to {len(names) - 1}"
@@ -377,7 +383,7 @@ class KnowledgeGraph:
         """A hash of names and edges: equal for equal graphs, whatever order they were read in."""
         if self._fingerprint is None:
             arrays = self.entities.arrays("entity") | self.relations.arrays("relation")
-            arrays |= {split: self.splits[split] for split in SPLITS}
+            arrays |= {split: self.written_ids[split] for split in SPLITS}
             self._fingerprint = fingerprint_of(arrays)
         return self._fingerprint
 
@@ -387,7 +393,7 @@ class KnowledgeGraph:
         for edges, adjacency in self._adjacencies.items():
             arrays |= {f"{edges}.{part}": getattr(adjacency, part) for part in ADJACENCY_PARTS}
         arrays |= self.literals.arrays()
-        return arrays | {split: self.splits[split] for split in SPLITS}
+        return arrays | {split: self.written_ids[split] for split in SPLITS}
 
     # ---- changes and other forms ----------------------------------------------------------
 
@@ -407,7 +413,7 @@ class KnowledgeGraph:
         return remove_triples(self, triples)[0]
 
     def export(
-        self, path: Path | str, splits: Sequence[Split] = SPLITS, format: str | None = None
+        self, path: Path | str, splits: Split | Sequence[Split] = SPLITS, format: str | None = None
     ) -> list[str]:
         """Write the edges of some splits by name to a file, `-` for standard output.
 
@@ -420,23 +426,43 @@ class KnowledgeGraph:
 
         entities: Sequence[str] = self.entities
         edges, literals = self.to_polars(splits), self.literals.named(self.entities, self.relations)
-        if set(splits) != set(SPLITS):
+        if {*_several(splits)} != {*SPLITS}:
             names = {name for column in edges for name in column.unique()}
             literals = literals.filter(literals["subject"].is_in(names))
             entities = edges["head"].append(edges["tail"]).unique().sort().to_list()
         return write_graph(edges, Path(path), [*entities], literals, self.prefixes, format)
 
-    def to_polars(self, splits: Sequence[Split] = SPLITS) -> pl.DataFrame:
-        """Return the edges of some splits by name: a frame of head, relation and tail."""
+    def to_polars(self, splits: Split | Sequence[Split] = SPLITS) -> pl.DataFrame:
+        """Return the edges of some splits by name: a frame of head, relation and tail.
+
+        Args:
+            splits: "train", "valid" or "test", or several of them; all by default.
+        """
         import polars as pl
 
-        heads, relations, tails = np.concatenate([self.splits[split] for split in splits]).T
+        heads, relations, tails = self._written(splits).T
         entity, relation = pl.Series([*self.entities]), pl.Series([*self.relations])
         return pl.DataFrame(
             {"head": entity[heads], "relation": relation[relations], "tail": entity[tails]}
         )
 
-    def to_networkx(self, splits: Sequence[Split] = SPLITS) -> networkx.MultiDiGraph:
+    def edge_ids(self, splits: Split | Sequence[Split] = SPLITS) -> Ids:
+        """Return the edges of some splits by id, (n, 3): those of `entity_id` and `relation_id`.
+
+        They are in the direction in which they were written.
+        """
+        found = np.array(self._written(splits))
+        found[:, 1] *= 2
+        return found
+
+    def _written(self, splits: Split | Sequence[Split]) -> Ids:
+        chosen = _several(splits)
+        for split in chosen:
+            check_choice("split", split, SPLITS)
+        empty = np.empty((0, 3), dtype=np.int32)
+        return np.concatenate([empty, *(self.written_ids[split] for split in chosen)])
+
+    def to_networkx(self, splits: Split | Sequence[Split] = SPLITS) -> networkx.MultiDiGraph:
         """Return a networkx graph: nodes by name with their `label`, relations as edge keys."""
         try:
             import networkx
@@ -454,8 +480,12 @@ class KnowledgeGraph:
         return {
             "entities": self.num_entities,
             "relations": len(self.relations),
-            "edges": {split: len(self.splits[split]) for split in SPLITS},
+            "edges": {split: len(self.written_ids[split]) for split in SPLITS},
         }
+
+
+def _several(splits: Split | Sequence[Split]) -> tuple[Split, ...]:
+    return (splits,) if isinstance(splits, str) else tuple(splits)
 
 
 def fingerprint_of(arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -251,7 +251,7 @@ def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:
 
 def _pairs(graph: KnowledgeGraph, relation: str, edges: Edges) -> Ids:
     """Return the heads and tails of the edges of a relation by name, (n, 2)."""
-    triples = np.concatenate([graph.splits[split] for split in EDGES[edges]])
+    triples = np.concatenate([graph.written_ids[split] for split in EDGES[edges]])
     return triples[np.isin(triples[:, 1], graph.relations.names.find(relation))][:, [0, 2]]
 
 

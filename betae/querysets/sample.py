@@ -158,7 +158,7 @@ def sample_queries(
     edges are left out and listed in `origin["left_out"]`, with their numbers of edges.
     """
     check_choice("split", split, SET_EDGES)
-    if split != "train" and not len(graph.splits[split]):  # type: ignore[index]
+    if split != "train" and not len(graph.written_ids[split]):  # type: ignore[index]
         raise InvalidArgument(
             f"The graph has no {split} edges, so no query has an answer that needs one. Ingest it "
             f"with --{split} 0.1, say, or sample for another split."
@@ -298,7 +298,7 @@ class QuerySampler:
         self.missing = missing
         self.walked = self.larger
         if missing:
-            added = graph.splits[split]  # type: ignore[index]
+            added = graph.written_ids[split]  # type: ignore[index]
             sizes = graph.num_entities, len(graph.relations)
             self.walked = kernels.AdjacencyArrays.of(Adjacency.from_triples(added, *sizes))
             edges = graph.adjacency(smaller), graph.adjacency(larger)

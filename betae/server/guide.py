@@ -256,7 +256,7 @@ def relation_counts(graph: KnowledgeGraph) -> NDArray[np.int64]:
     """Return the number of edges of each relation."""
     num_relations = len(graph.relations)
     counts = np.zeros(num_relations, dtype=np.int64)
-    for edges in graph.splits.values():
+    for edges in graph.written_ids.values():
         counts += np.bincount(edges[:, 1], minlength=num_relations)
     return counts
 

@@ -432,7 +432,7 @@ class Tools:
         return GraphDescribed(
             entities=graph.num_entities,
             relations=self._relations,
-            edges=sum(map(len, graph.splits.values())),
+            edges=sum(map(len, graph.written_ids.values())),
             predictions=self.served.run is not None and not self.served.opening,
             page=page,
         )

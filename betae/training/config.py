@@ -239,7 +239,7 @@ def default_config(graph: KnowledgeGraph) -> TrainConfig:
     Training takes about a minute on two cores for a few thousand edges, hours for a few hundred
     thousand.
     """
-    num_edges, num_pairs = len(graph.splits["train"]), len(graph.adjacency("train").relations)
+    num_edges, num_pairs = len(graph.written_ids["train"]), len(graph.adjacency("train").relations)
     is_small = num_edges < 20_000
     batch_size, every = (128, 250) if is_small else (512, 1000)
     predictor = TrainConfig(

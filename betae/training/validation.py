@@ -41,7 +41,7 @@ def validation_queries(
     """Return the given queries with hard answers, or sampled ones; None if there are none."""
     if given is not None:
         return given.rankable(graph)
-    if not config.validation.queries or not len(graph.splits["valid"]):
+    if not config.validation.queries or not len(graph.written_ids["valid"]):
         return None
     names = [name for name in (*EPFO, *NEGATION) if model.can(STRUCTURES[name])]
     counts = dict.fromkeys(names, config.validation.queries)

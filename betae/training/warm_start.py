@@ -81,13 +81,13 @@ def start_from(run: RunFolder, learner: Learner, graph: KnowledgeGraph) -> None:
 
 def _entity_neighbours(graph: KnowledgeGraph) -> Neighbours:
     """Return the two entities of every training edge, in both directions."""
-    heads, _, tails = graph.splits["train"].T.astype(np.int64)
+    heads, _, tails = graph.written_ids["train"].T.astype(np.int64)
     return np.concatenate([heads, tails]), np.concatenate([tails, heads])
 
 
 def _relation_neighbours(graph: KnowledgeGraph) -> Neighbours:
     """Return pairs of directed relations of the same entity, once per entity."""
-    heads, relations, tails = graph.splits["train"].T.astype(np.int64)
+    heads, relations, tails = graph.written_ids["train"].T.astype(np.int64)
     starts = np.concatenate([heads, tails])
     directed = np.concatenate([2 * relations, 2 * relations + 1])
     pairs = pl.DataFrame({"start": starts, "left": directed}).unique().sort("start", "left")

@@ -152,7 +152,7 @@ def test_the_edges_among_some_entities(heavy, monkeypatch):
     adjacency, ids = graph.adjacency("all"), np.random.default_rng(0).integers(60, size=25)
     ids = np.unique(ids)
     found = by_parts._among(adjacency, ids, graph.num_relations)
-    triples = np.concatenate([*graph.splits.values()])
+    triples = np.concatenate([*graph.written_ids.values()])
     inside = triples[np.isin(triples[:, 0], ids) & np.isin(triples[:, 2], ids)]
     inside[:, [0, 2]] = np.searchsorted(ids, inside[:, [0, 2]])
     expected = Adjacency.from_triples(inside, len(ids), graph.num_relations // 2)

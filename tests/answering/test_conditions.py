@@ -49,7 +49,7 @@ def with_values(graph):
     rows += [(each, RDF_TYPE, "Thing", NAME, "") for i, each in enumerate(names) if i % 3]
     literals = pl.DataFrame(rows, schema=NAMED, orient="row")
     return KnowledgeGraph.from_triples(
-        Triples(names, list(graph.relations), graph.splits, literals=literals)
+        Triples(names, list(graph.relations), graph.written_ids, literals=literals)
     )
 
 

@@ -126,7 +126,7 @@ def test_a_model_that_knows_counts_for_more_than_one_that_does_not():
     assert weights.predictors["symbolic"] > 5
     assert abs(weights.predictors["complex"]) < 1
     probabilities = probabilities_of([knowing, guessing], weights, graph)
-    heads, relations, tails = graph.splits["valid"].astype(np.int64).T
+    heads, relations, tails = graph.written_ids["valid"].astype(np.int64).T
     rows = probabilities.rows(heads, 2 * relations)
     held_out = rows[np.arange(len(tails)), tails]
     others = rows[(rows < 1) & (rows < held_out.min())]
@@ -181,7 +181,7 @@ def test_an_entity_is_its_own_tail_only_where_others_are():
     for head, tail in pairs:
         knows_groups.leads[:, head, tail] = 1
     probabilities = probabilities_of([knows_groups], fit_edges([knows_groups], graph), graph)
-    heads, relations, tails = graph.splits["valid"].astype(np.int64).T
+    heads, relations, tails = graph.written_ids["valid"].astype(np.int64).T
     rows = probabilities.rows(heads, 2 * relations)
     to_tail, to_itself = rows[np.arange(len(heads)), tails], rows[np.arange(len(heads)), heads]
     is_loop = heads == tails

@@ -385,8 +385,8 @@ def test_what_only_query_answers(made, monkeypatch, capsys, question):
 
 def test_a_relation_the_wrong_way_round_is_noted(made, monkeypatch, capsys):
     graph = Run.open(made).graph
-    heads = {int(head) for split in graph.splits.values() for head, r, _ in split if r == 0}
-    tails = {int(tail) for split in graph.splits.values() for _, r, tail in split if r == 0}
+    heads = {int(head) for split in graph.written_ids.values() for head, r, _ in split if r == 0}
+    tails = {int(tail) for split in graph.written_ids.values() for _, r, tail in split if r == 0}
     name = graph.entities[min(tails - heads)]
     code, _, err = run_main(monkeypatch, capsys, "answer", made, f"?X . r0({name}, ?X)")
     assert not code

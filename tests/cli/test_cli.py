@@ -144,7 +144,7 @@ def test_ingest_splits_by_fraction(write, tmp_path):
         arguments = ["--valid", 0.1, "--test", "0.2", "--seed", seed, "--out", tmp_path / name]
         assert run("ingest", facts, *arguments).exit_code == 0
         graphs.append(KnowledgeGraph.open(tmp_path / name))
-    assert [len(part) for part in graphs[0].splits.values()] == [70, 10, 20]
+    assert [len(part) for part in graphs[0].written_ids.values()] == [70, 10, 20]
     assert graphs[0].fingerprint == graphs[1].fingerprint != graphs[2].fingerprint
 
 

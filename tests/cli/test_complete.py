@@ -74,7 +74,7 @@ def test_all_edges_are_known_and_half_is_probable_unless_told(made):
 def test_names_are_not_markup(tmp_path):
     edges = [[0, 0, 1], [0, 0, 2], [1, 0, 3], [2, 0, 4], [3, 0, 0]]
     like = graph_of(edges[1:], edges[:1], num_entities=5, num_relations=1)
-    graph = KnowledgeGraph.from_triples(Triples(ODD, ["[b]"], like.splits))
+    graph = KnowledgeGraph.from_triples(Triples(ODD, ["[b]"], like.written_ids))
     folder = save_run(tmp_path / "run", graph)
     found = Run.open(folder).complete(above=0).to_polars()
     shown = flat(complete(folder, "--above", 0))

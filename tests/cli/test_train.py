@@ -131,10 +131,10 @@ def test_some_edges_are_held_out(betae, tmp_path):
     assert "Note: The graph has no validation edges: some of its edges are held out" in error
     assert "Warning: the graph has no validation edges" not in error
     trained = Run.open(tmp_path / "run")
-    held_out = sorted(trained.graph.splits["valid"].tolist())
+    held_out = sorted(trained.graph.written_ids["valid"].tolist())
     assert held_out
     assert trained.rules is not None
-    assert {*map(tuple, held_out)} < {*map(tuple, graph.splits["train"].tolist())}
+    assert {*map(tuple, held_out)} < {*map(tuple, graph.written_ids["train"].tolist())}
     found = trained.answer("?X . r0(?X, e1)", 30)
     assert all(answer.probability for answer in found)
     assert found.num_known == len(graph.answers("?X . r0(?X, e1)"))  # held out, but known
@@ -143,13 +143,13 @@ def test_some_edges_are_held_out(betae, tmp_path):
     more = [("e1", "r0", "new"), ("e2", "r0", "new")]
     KnowledgeGraph.open(tmp_path / "graph").extended(more).save(tmp_path / "graph", overwrite=True)
     grown = Run.open(tmp_path / "run")
-    assert sorted(grown.graph.splits["valid"].tolist()) == held_out
+    assert sorted(grown.graph.written_ids["valid"].tolist()) == held_out
     assert grown.answer("?X . r0(?X, new)").num_known == 2
     result = run("train", tmp_path / "graph", "--out", tmp_path / "run", "--resume")
     assert "has gained or lost edges" in flat(str(result.exception))
     command = ["train", tmp_path / "graph", "--out", tmp_path / "next", "--from", tmp_path / "run"]
     assert run(*command).exit_code == 0
-    assert sorted(Run.open(tmp_path / "next").graph.splits["valid"].tolist()) == held_out
+    assert sorted(Run.open(tmp_path / "next").graph.written_ids["valid"].tolist()) == held_out
 
 
 def test_too_few_edges_to_hold_any_out(betae, tmp_path):

@@ -29,7 +29,7 @@ def test_benchmark_graphs_have_their_counts(shared_data, name):
     entities, relations, edges, num_pairs = COUNTS[name]
     assert graph.num_entities == entities
     assert graph.num_relations == 2 * relations
-    assert tuple(len(part) for part in graph.splits.values()) == edges
+    assert tuple(len(part) for part in graph.written_ids.values()) == edges
     adjacency = graph.adjacency("train")
     assert len(adjacency.relations) == num_pairs
     assert len(adjacency.tails) == 2 * edges[0]
@@ -203,7 +203,7 @@ def facts() -> dict[str, list[tuple[str, ...]]]:
 
 def test_world_opens_with_every_fact(facts):
     graph = world()
-    assert {split: len(part) for split, part in graph.splits.items()} == {
+    assert {split: len(part) for split, part in graph.written_ids.items()} == {
         split: len(rows) for split, rows in facts.items()
     }
     assert set(graph.entities) == {n for rows in facts.values() for h, _, t in rows for n in (h, t)}

@@ -71,14 +71,14 @@ def test_a_release(tmp_path, assert_same_graph):
 def test_held_out_edges(assert_same_graph):
     rows = [(f"e{i % 20}", f"r{i % 3}", f"e{i * i % 20}") for i in range(200)]
     graph = read(rows, valid=0.1, test=0.2, seed=3)
-    total = sum(map(len, graph.splits.values()))
-    assert len(graph.splits["valid"]) == round(0.1 * total)
-    assert len(graph.splits["test"]) == round(0.2 * total)
+    total = sum(map(len, graph.written_ids.values()))
+    assert len(graph.written_ids["valid"]) == round(0.1 * total)
+    assert len(graph.written_ids["test"]) == round(0.2 * total)
     again = KnowledgeGraph.from_triples(read_triples(rows, valid=0.1, test=0.2, seed=3))
     assert_same_graph(graph, again)
     assert read(rows, valid=0.1, seed=4).fingerprint != read(rows, valid=0.1).fingerprint
     given = read(rows, valid=ROWS, test=[ROWS[0], ("ann", "likes", "bob")])
-    assert [len(given.splits[split]) for split in ("valid", "test")] == [3, 1]
+    assert [len(given.written_ids[split]) for split in ("valid", "test")] == [3, 1]
 
 
 def test_the_words_of_ingest(tmp_path):

@@ -187,7 +187,7 @@ def test_frequency_by_hand():
 def test_fb15k_237(shared_data):
     """The official 1p queries are all that the test edges make: no need to read the pickles."""
     graph = KnowledgeGraph.from_triples(read_release(shared_data / "FB15k-237-betae"))
-    heads, relations, tails = graph.splits["test"].T
+    heads, relations, tails = graph.written_ids["test"].T
     forward = np.stack([heads, 2 * relations], axis=1)
     backward = np.stack([tails, 2 * relations + 1], axis=1)
     symbols = np.unique(np.concatenate([forward, backward]), axis=0)

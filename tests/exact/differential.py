@@ -39,7 +39,7 @@ def random_graph(random):
 
 def store_of(graph):
     store = ox.Store()
-    for triples in graph.splits.values():
+    for triples in graph.written_ids.values():
         for head, relation, tail in triples.tolist():
             names = ENTITIES[head], RELATIONS[relation], ENTITIES[tail]
             store.add(ox.Quad(*(ox.NamedNode(BASE + name) for name in names)))

@@ -229,7 +229,7 @@ def test_names_that_are_not_there(answer, query, error, toy_graph):
 
 def test_the_two_ends_of_an_edge(world):
     """Every edge of the graph answers its own 1p query, both ways, and no other."""
-    edges = world.splits["train"][::7]
+    edges = world.written_ids["train"][::7]
     forward = [Project(Entity(head), 2 * rel) for head, rel, _ in edges.tolist()]
     backward = [Project(Entity(tail), 2 * rel + 1) for _, rel, tail in edges.tolist()]
     for queries, column in ((forward, 2), (backward, 0)):

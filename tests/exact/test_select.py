@@ -309,7 +309,7 @@ def test_logic_means_what_it_says(toy_graph, formula):
 
 def assert_means_what_it_says(graph, text):
     question = parse_logic(text)
-    edges = {tuple(edge) for split in graph.splits.values() for edge in split.tolist()}
+    edges = {tuple(edge) for split in graph.written_ids.values() for edge in split.tolist()}
     everything = product(range(graph.num_entities), repeat=len(question.variables))
     wanted = {
         row

@@ -192,7 +192,7 @@ def test_the_store_is_kept_and_goes_with_the_graph(film, tmp_path, write):
 def test_the_edges_count(toy_graph, tmp_path):
     toy_graph.save(tmp_path / "kept")
     stored = KnowledgeGraph.open(tmp_path / "kept")
-    sizes = [len(toy_graph.splits[split]) for split in ("train", "valid", "test")]
+    sizes = [len(toy_graph.written_ids[split]) for split in ("train", "valid", "test")]
     for graph in (toy_graph, stored):
         numbers = [count(graph, edges) for edges in ("train", "train+valid", "all")]
         assert numbers[1] - numbers[0] == sizes[1]

@@ -29,7 +29,7 @@ MORE = "abe\tadores\tfay\nabe\tlives_in\tOslo\nann\tparent\tbob\ncat\tlives_in\t
 
 
 def by_name(graph, split):
-    edges = graph.splits[split].tolist()
+    edges = graph.written_ids[split].tolist()
     return {(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in edges}
 
 
@@ -100,7 +100,7 @@ def test_a_graph_with_added_edges_is_that_of_all_edges_with_the_old_ids(graph, d
         scratch = KnowledgeGraph.from_triples(triples_of(train, valid, test))
         for split in SPLITS:
             assert by_name(graph, split) == by_name(scratch, split)
-            rows = list(map(tuple, graph.splits[split].tolist()))
+            rows = list(map(tuple, graph.written_ids[split].tolist()))
             assert rows == sorted(set(rows))
         for edges in EDGES:
             assert adjacency_by_name(graph, edges) == adjacency_by_name(scratch, edges)
@@ -357,7 +357,7 @@ def test_a_blank_node_of_a_file_is_not_one_of_the_graph(write):
     graph = KnowledgeGraph.from_triples(write("a.nt", "_:x <x:r> <x:a> .\n_:x <x:r> <x:b> .\n"))
     with pytest.raises(InvalidArgument, match=r"blank node .*_:x.* in a TSV or CSV"):
         graph.without(write("gone.nt", "_:x <x:r> <x:a> .\n"))
-    assert len(graph.without([("_:x", "x:r", "x:a")]).splits["train"]) == 1
+    assert len(graph.without([("_:x", "x:r", "x:a")]).written_ids["train"]) == 1
 
 
 # ---- betae ingest --remove ----------------------------------------------------------------------

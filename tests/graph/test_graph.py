@@ -42,7 +42,7 @@ def test_empty_splits_survive_the_disk(toy_folder, tmp_path, given, assert_same_
     opened = KnowledgeGraph.open(tmp_path / "graph")
     assert_same_graph(graph, opened)
     for edges, members in EDGES.items():
-        expected = 2 * sum(len(graph.splits[split]) for split in members)
+        expected = 2 * sum(len(graph.written_ids[split]) for split in members)
         assert len(opened.adjacency(edges).tails) == expected
 
 
@@ -64,7 +64,7 @@ def test_splits_are_sorted_and_in_the_written_direction(toy_graph, toy_folder):
             )
             for head, relation, tail in (line.split("\t") for line in lines)
         )
-        assert list(map(tuple, toy_graph.splits[split].tolist())) == expected
+        assert list(map(tuple, toy_graph.written_ids[split].tolist())) == expected
 
 
 def test_description_of_the_toy_graph(toy_graph, toy_folder):

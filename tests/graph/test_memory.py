@@ -9,7 +9,7 @@ import pytest
 import rdflib
 
 from betae import KnowledgeGraph
-from betae.errors import InvalidArgument, TripleError
+from betae.errors import InvalidArgument, TripleError, UnknownRelation
 from betae.graph.triples import read_triples
 
 ROWS = [("ann", "knows", "bob"), ("bob", "knows", "cat"), ("cat", "likes", "ann")]
@@ -155,3 +155,37 @@ def test_without_networkx_the_error_says_how_to_get_it(toy_graph, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(InvalidArgument, match="pip install networkx"):
         toy_graph.to_networkx()
+
+
+def test_ids_of_edges_are_those_of_names(toy_graph):
+    frame, ids = toy_graph.to_polars(), toy_graph.edge_ids()
+    names = [
+        (toy_graph.entities[head], toy_graph.relation_name(relation), toy_graph.entities[tail])
+        for head, relation, tail in ids.tolist()
+    ]
+    assert names == frame.rows()
+    assert ids[:, 1].tolist() == [toy_graph.relation_id(name) for name in frame["relation"]]
+    for head, relation, tail in ids.tolist():
+        assert tail in toy_graph.adjacency("all").neighbours(head, relation)
+    assert len(toy_graph.edge_ids("test")) == len(toy_graph.to_polars("test"))
+    both = len(toy_graph.to_polars("valid")) + len(toy_graph.to_polars("test"))
+    assert toy_graph.edge_ids(["valid", "test"]).shape == (both, 3)
+    assert toy_graph.edge_ids([]).shape == (0, 3)
+
+
+def test_every_relation_id_has_a_name(toy_graph):
+    names = [toy_graph.relation_name(i) for i in range(toy_graph.num_relations)]
+    assert [toy_graph.relation_id(name) for name in names] == [*range(toy_graph.num_relations)]
+    for wrong in (-1, toy_graph.num_relations):
+        with pytest.raises(UnknownRelation, match=f"#{wrong}"):
+            toy_graph.relation_name(wrong)
+
+
+def test_edge_ids_are_a_copy_and_splits_are_checked(toy_graph, tmp_path):
+    before = toy_graph.fingerprint
+    toy_graph.edge_ids("train")[:] = 0
+    toy_graph.save(tmp_path / "graph")
+    assert KnowledgeGraph.open(tmp_path / "graph").fingerprint == before
+    for of in (toy_graph.to_polars, toy_graph.edge_ids, toy_graph.to_networkx):
+        with pytest.raises(InvalidArgument, match="split"):
+            of("dev")

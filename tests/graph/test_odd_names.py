@@ -68,7 +68,7 @@ def test_every_name_that_another_writer_wrote_is_read(tmp_path, name):
 def test_another_reader_finds_as_many_triples(tmp_path, name):
     graph = KnowledgeGraph.from_triples(ROWS)  # no prefixes: rdflib does not know x:a\\. of Turtle
     graph.export(tmp_path / name)
-    assert len(rdflib.Graph().parse(tmp_path / name)) == len(graph.splits["train"])
+    assert len(rdflib.Graph().parse(tmp_path / name)) == len(graph.written_ids["train"])
 
 
 def test_the_same_graph_gives_the_same_bytes(toy_graph, tmp_path):

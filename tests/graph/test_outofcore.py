@@ -98,7 +98,7 @@ def test_each_split_and_what_is_dropped_of_it(tmp_path, write):
     assert (report.read, report.duplicates, report.repeated_across_splits) == (9, 2, 3)
     assert (report.blank_lines_skipped, report.unseen_in_train) == (1, 2)
     graph = KnowledgeGraph.open(tmp_path / "bounded")
-    assert [len(graph.splits[split]) for split in graph.splits] == [2, 1, 1]
+    assert [len(graph.written_ids[split]) for split in graph.written_ids] == [2, 1, 1]
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -28,7 +28,7 @@ SIGNS = {
 
 def edges_of(graph, edges):
     """Return the edges that count as tuples (head, relation, tail), relations as written."""
-    return {tuple(edge) for split in EDGES[edges] for edge in graph.splits[split].tolist()}
+    return {tuple(edge) for split in EDGES[edges] for edge in graph.written_ids[split].tolist()}
 
 
 # ---- Python sets ------------------------------------------------------------------------------

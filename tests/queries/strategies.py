@@ -121,7 +121,7 @@ def graphs_with_values(draw, **sizes):
     ]
     literals = pl.DataFrame(rows, schema=NAMED, orient="row")
     return KnowledgeGraph.from_triples(
-        Triples([*graph.entities], [*graph.relations], graph.splits, literals=literals)
+        Triples([*graph.entities], [*graph.relations], graph.written_ids, literals=literals)
     )
 
 

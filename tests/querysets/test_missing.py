@@ -54,7 +54,7 @@ def check_missing(graph, queries, needed):
 def test_every_hard_answer_needs_so_many(data):
     graph = data.draw(graphs(entities=(2, 7), relations=(1, 3), edges=(6, 30)))
     split = data.draw(st.sampled_from(["valid", "test"]))
-    assume(len(graph.splits[split]) and len(graph.splits["train"]))
+    assume(len(graph.written_ids[split]) and len(graph.written_ids["train"]))
     name = data.draw(st.sampled_from([*TEST, "up-DM"]))
     edges = num_edges(STRUCTURES[name])
     missing = data.draw(st.sampled_from([*range(1, edges + 1), "all"]))
@@ -77,7 +77,7 @@ def test_every_hard_answer_needs_so_many(data):
 )
 def test_nothing_is_left_out_on_tiny_graphs(graph, name, missing):
     """All queries with such an answer, found by trying every one, are sampled in the end."""
-    assume(len(graph.splits["test"]) and missing <= num_edges(STRUCTURES[name]))
+    assume(len(graph.written_ids["test"]) and missing <= num_edges(STRUCTURES[name]))
     relations = range(graph.num_relations)
     steps = [Entity(head)[relation] for head in range(graph.num_entities) for relation in relations]
     pairs = [(one, two) for one in steps for two in steps if one != two]

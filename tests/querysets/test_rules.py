@@ -47,7 +47,7 @@ def is_allowed(graph, query):
 )
 def test_nothing_is_left_out_on_tiny_graphs(graph, name):
     """All queries that the rules allow, found by trying every one, are sampled in the end."""
-    assume(len(graph.splits["test"]))
+    assume(len(graph.written_ids["test"]))
     relations = range(graph.num_relations)
     steps = [Entity(head)[relation] for head in range(graph.num_entities) for relation in relations]
     pairs = [(one, two) for one in steps for two in steps if one != two]

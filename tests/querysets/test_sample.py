@@ -167,7 +167,7 @@ def test_every_rule_on_random_graphs(data):
     graph = data.draw(graphs(edges=(1, 40)))
     split = data.draw(st.sampled_from(list(SET_EDGES)))
     assume(edges_of(graph, SET_EDGES[split][1]))  # for none, see the test in its own process
-    assume(split == "train" or len(graph.splits[split]))  # else they are refused
+    assume(split == "train" or len(graph.written_ids[split]))  # else they are refused
     structures = data.draw(st.lists(st.sampled_from(list(STRUCTURES)), min_size=1, max_size=3))
     max_answers = data.draw(st.sampled_from([None, 1, 3]))
     rules = data.draw(st.sampled_from(get_args(Rules)))
@@ -195,7 +195,7 @@ def test_every_rule_on_random_graphs(data):
 @given(graphs(entities=(2, 4), relations=(1, 2), edges=(1, 8)), st.sampled_from(["2p", "2i"]))
 def test_nothing_is_left_out_on_tiny_graphs(graph, name):
     """All queries that the rules allow, found by trying every one, are sampled in the end."""
-    assume(len(graph.splits["train"]))
+    assume(len(graph.written_ids["train"]))
     entities, relations = range(graph.num_entities), range(graph.num_relations)
     steps = [Entity(entity)[relation] for entity in entities for relation in relations]
     allowed = set()

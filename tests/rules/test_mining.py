@@ -71,7 +71,7 @@ def same_ends(slow, relation, *bodies):
 
 def test_of_rules_that_say_the_same_the_most_confident_is_kept(monkeypatch):
     """Two relations with the same edges: a body over the one is a body over the other."""
-    edges = small_graph(5, num_entities=15, num_edges=80).splits["train"]
+    edges = small_graph(5, num_entities=15, num_edges=80).written_ids["train"]
     twin = edges[edges[:, 1] == 0] + np.array([0, 3, 0], dtype=np.int32)
     graph = graph_of([*edges.tolist(), *twin.tolist()], (), 15, 4)
     slow, rules = SlowGraph(graph.adjacency("train")), mined(graph)
@@ -258,7 +258,7 @@ def test_bodies_between_the_ends_of_a_hub_s_edges_are_searched_in_bounded_time()
 def test_a_relation_that_no_rule_reaches():
     """Its edges share no entity with others: its rows are empty, those of others are not."""
     apart = [[40 + 2 * i, 3, 41 + 2 * i] for i in range(20)]
-    graph = graph_of([*small_graph().splits["train"], *apart], (), 80, 4)
+    graph = graph_of([*small_graph().written_ids["train"], *apart], (), 80, 4)
     rules = mined(graph)
     assert len(rules) > 0
     assert rules.offsets[6] == rules.offsets[8]

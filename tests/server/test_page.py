@@ -354,16 +354,11 @@ EUROPEAN = urlencode({"q": "?X . located_in(?X, Europe)", "only": "predicted", "
 def of_rules(tmp_path_factory):
     """A client of a server of rules mined from `world`, of which the training edges are known."""
     world, folder = betae.world(), tmp_path_factory.mktemp("rules")
-    world.without([world_edge(world, edge) for edge in world.splits["test"]]).save(folder / "graph")
+    world.without(world.to_polars("test")).save(folder / "graph")
     run = betae.mine(KnowledgeGraph.open(folder / "graph"), folder / "run")
     run.answerer()  # fits its probabilities
     with serving(run) as client:
         yield client
-
-
-def world_edge(graph, edge):
-    head, relation, tail = edge.tolist()
-    return graph.entities[head], graph.relations[relation], graph.entities[tail]
 
 
 def test_the_reasons_for_an_edge_are_drawn(browser, of_rules):

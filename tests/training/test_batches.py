@@ -69,7 +69,7 @@ def check_batch(batch, graph, config):
 @examples(15)
 @given(graph=graphs(entities=(3, 12), relations=(1, 3), edges=(4, 40)), numbers=st.data())
 def test_no_answer_is_a_negative(loss, is_stored, graph, numbers):
-    assume(len(graph.splits["train"]))
+    assume(len(graph.written_ids["train"]))
     config = small_config(
         loss=loss,
         candidates=numbers.draw(st.integers(1, 15)),
@@ -122,7 +122,7 @@ def stream_of(*answers, num_symbols=2):
 def test_the_edges_of_candidates_are_counted(graph):
     config = small_config(candidates=10)
     batch = make_batch(0, open_streams(graph, None, config), config, graph)
-    ends = graph.splits["train"][:, [0, 2]].ravel().tolist()
+    ends = graph.written_ids["train"][:, [0, 2]].ravel().tolist()
     assert batch.degrees.tolist() == [ends.count(each) for each in batch.candidates.tolist()]
 
 

@@ -104,7 +104,7 @@ def test_one_of_three_processes_begins_with_its_rows(number, earlier, grown, mon
 def test_a_new_relation_begins_as_those_that_lead_from_the_same_entities(earlier, grown):
     learner = make_learner(grown, earlier.config)
     start_from(RunFolder(earlier.folder), learner, grown)
-    edges = small_graph().splits["train"]
+    edges = small_graph().written_ids["train"]
     for relation, entity in (("fresh", 3), ("~fresh", 4)):
         beside = {2 * r for h, r, _ in edges.tolist() if h == entity}
         beside |= {2 * r + 1 for _, r, t in edges.tolist() if t == entity}
@@ -165,7 +165,7 @@ def worlds():
     def named(rows):
         return [(names[h], relations[r], names[t]) for h, r, t in rows.tolist()]
 
-    rows = {split: named(edges) for split, edges in graph.splits.items()}
+    rows = {split: named(edges) for split, edges in graph.written_ids.items()}
     late = [row for row in rows["train"] if held & {row[0], row[2]}]
     old = {split: [r for r in some if not held & {r[0], r[2]}] for split, some in rows.items()}
     entities = [name for name in names if name not in held]
