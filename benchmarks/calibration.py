@@ -45,6 +45,16 @@ PAIRS = 2000  # (head, relation)
 Judged = tuple[NDArray[np.float64], NDArray[np.bool_]]  # probabilities, which are true
 
 
+def row_of(completed: CompletedGraph, head: int, relation: int) -> NDArray[np.float32]:
+    """Return the probabilities of all tails of a (head, relation)."""
+    heads, relations = np.array([head]), np.array([relation])
+    if completed.sparse is not None:
+        (sparse,) = completed.sparse.rows(heads, relations)
+        return completed.sparse.probabilities.dense(sparse, relation)
+    rows, slots = completed.rows(heads, relations)
+    return rows[slots[0]]
+
+
 def judge_edges(graph: KnowledgeGraph, completed: CompletedGraph, seed: int) -> Judged:
     """Return the probabilities of the 10 most probable missing edges of random rows."""
     adjacency, later = completed.adjacency, graph.adjacency("all")
@@ -52,8 +62,8 @@ def judge_edges(graph: KnowledgeGraph, completed: CompletedGraph, seed: int) -> 
     chosen = np.random.default_rng(seed).integers(len(heads), size=PAIRS)
     said, true = [], []
     for head, relation in zip(heads[chosen], adjacency.relations[chosen], strict=True):
-        rows, slots = completed.rows(np.array([head]), np.array([relation]))
-        row = np.where(rows[slots[0]] < 1, rows[slots[0]], 0)
+        row = row_of(completed, int(head), int(relation))
+        row = np.where(row < 1, row, 0)
         best = np.argpartition(-row, SHOWN)[:SHOWN]
         said.append(row[best])
         true.append(np.isin(best, later.neighbours(int(head), int(relation))))

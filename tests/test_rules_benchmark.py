@@ -53,6 +53,22 @@ def test_hidden_entities_come_back_with_their_edges(rules, graph):
 
 
 @pytest.mark.slow
+def test_a_row_by_rules_alone_lists_every_tail(rules, graph, tmp_path):
+    from calibration import row_of
+
+    run = rules.mine_and_fit(graph, tmp_path / "run", 0)
+    completed = run.completed_graph("train+valid")
+    assert completed.sparse is not None
+    for head, relation in ((0, 0), (3, 1), (17, 2)):
+        pair = np.array([head]), np.array([relation])
+        expected = completed.probabilities.rows(*pair)[0]
+        found = row_of(completed, head, relation)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
+        known = completed.adjacency.neighbours(head, relation)
+        assert np.flatnonzero(found == 1).tolist() == sorted(known.tolist())
+
+
+@pytest.mark.slow
 def test_by_relation(rules, graph, tmp_path, capsys):
     run = rules.mine_and_fit(graph, tmp_path / "run", 0)
     rules.by_relation(graph, run, options_of(relations=[graph.relations[0]]))
