@@ -57,7 +57,7 @@ FILES = [
     ("cut.tsv.gz", gzip.compress(b"a\tr\tb\n" * 9999)[:-4], [], "truncated"),
     ("two.tsv.gz", gzip.compress(b"a\tr\tb\n") + gzip.compress(b"c\tr\td\n"), [], TWO),
     ("glob[1]*?.tsv", "a\tr\tb\n", [], AB),
-    ("[bold]x.tsv", "a\tr\n", [], "[bold]x.tsv, line 1"),
+    ("[bold]x.tsv", "a\n", [], "[bold]x.tsv, line 1"),
     ("no-dot.nt", "<x:a> <x:r> <x:b>\n", [], "dot"),
     ("bom.nt", b"\xef\xbb\xbf<x:a> <x:r> <x:b> .\n", [], X),
     ("literal.nt", '<x:a> <x:r> <x:b> .\n<x:a> <x:age> "7" .\n', [], X),

@@ -14,7 +14,7 @@ from betae.graph.triples import read_triples
 from betae.models.execute import score_queries
 from betae.queries.ast import Entity
 from betae.querysets.sample import sample_queries
-from betae.run import typical_queries
+from betae.search import typical_queries
 from tests.training.helpers import small_config, small_graph
 
 QUESTION = "?X . r0(e1, ?X)"

@@ -367,8 +367,7 @@ def answer(
 
     chosen = _choose_form(form, as_json)
     texts = _read_texts(question, queries, ray)
-    text = texts[0].text
-    if question is not None and is_sparql(text) and asks_for_probability(text):
+    if question is not None and is_sparql(text := texts[0].text) and asks_for_probability(text):
         if k or only or threshold or explain or use_index or method != "completed":
             raise InvalidArgument(
                 "A query with ?probability or ?status takes no options for that: write LIMIT, "

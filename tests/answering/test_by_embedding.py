@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from betae.answering import answerer as opening
+from betae.answering import by_embedding as embedding
 from betae.errors import BetaeError, InvalidArgument, StoreError, UnsupportedQuery
 from betae.run import Run
 from betae.storage import write_checked_json
@@ -113,8 +113,10 @@ def test_a_link_predictor_embeds_single_steps_only(toy_graph):
 def fits(monkeypatch):
     """How often the curve was fitted."""
     calls = []
-    fit = opening.calibrate
-    monkeypatch.setattr(opening, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments))
+    fit = embedding.calibrate
+    monkeypatch.setattr(
+        embedding, "calibrate", lambda *arguments: calls.append(1) or fit(*arguments)
+    )
     return calls
 
 

@@ -77,7 +77,7 @@ COMMANDS = commands()
 
 def test_all_commands():
     names = "ingest export info entities relations sample explain query demo answer complete"
-    names += " train plot inspect eval report serve mine rules why"
+    names += " train plot inspect eval report serve mcp mine rules why"
     assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
 
 

@@ -103,7 +103,7 @@ def test_a_release_is_read(release, write):
         ("0\t0\t1\n1\t1\t0\n-1\t0\t0\n", 3, "head '-1'"),
         ("0\t0\t1\n1\t1\tzero\n", 2, "tail 'zero'"),
         ("0\t0\t99999999999\n", 1, "tail '99999999999'"),
-        ("0\t0\n", 1, "2 columns"),
+        ("0\t0\n", 1, "'valid' is not an id"),
         ("0\t0\t1\n", None, "not every edge has its inverse"),
         ("1\t1\t0\n", None, "not every edge has its inverse"),
         ("0\t0\t1\n1\t3\t0\n", None, "not every edge has its inverse"),
