@@ -164,6 +164,7 @@ def test_a_graph_is_answered_at_once_and_mined_meanwhile(tmp_path):
                 if answered["expected"] is not None:
                     return answered
                 assert "again" in answered["note"]
+                await asyncio.sleep(1)
 
     assert asyncio.run(go())["note"] is None
     assert (tmp_path / "graph" / "mined").is_dir()
