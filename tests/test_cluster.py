@@ -198,6 +198,12 @@ def figures(evaluation):
     return evaluation
 
 
+def rounded(lines):
+    """Lines of JSON; products of another number of rows may differ in the last digits."""
+    each = partial(json.loads, parse_float=lambda text: f"{float(text):.4g}")
+    return [*map(each, lines.splitlines())]
+
+
 @needs_ray
 @pytest.mark.slow
 class TestOnThreeNodes:
@@ -244,7 +250,8 @@ class TestOnThreeNodes:
         assert [json.loads(line)["line"] for line in expected.splitlines()] == [3, 4, 5, 6, 7]
         assert "Closest: 'France'" in expected
         on_cluster = found["questions"][command]
-        assert (on_cluster["code"], on_cluster["out"]) == (2, expected)
+        assert on_cluster["code"] == 2
+        assert rounded(on_cluster["out"]) == rounded(expected)
         assert "questions.txt, line 6: " in flat(on_cluster["err"])
         assert flat(on_cluster["err"]).endswith("2 of 5 questions could not be answered.")
 
