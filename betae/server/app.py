@@ -38,6 +38,7 @@ from betae.queries.ast import Query as Tree
 from betae.server import browse, schemas
 from betae.server.facts import RESULTS, TRIPLES, Facts
 from betae.server.guard import INTERNAL_ERROR, Guard, Metrics
+from betae.server.home import Home
 from betae.server.limits import QUESTION_ERRORS, Json, Limits, Refused, check_limit, refusal
 
 if TYPE_CHECKING:  # a graph is served without torch
@@ -201,6 +202,7 @@ def app_of(
         responses={"default": {"model": schemas.ErrorResponse, "description": "Error"}},
     )
     _add_questions(app, served)
+    _add_home(app, served)
     _add_names(app, served)
     _add_service(app, served)
     _add_sparql(app, served)
@@ -258,6 +260,31 @@ def _add_questions(app: FastAPI, served: Served) -> None:
             work = its.call(lambda: browse.add_embeddings(described, query, its.model, body.dims))
             await asyncio.wrap_future(work)
         return Json(described)
+
+
+def _add_home(app: FastAPI, served: Served) -> None:
+    home = Home(served)
+
+    @app.get("/home", tags=["page"], response_model=schemas.HomeResponse)
+    async def described() -> Json:
+        """Describe the graph: figures, classes, relations with examples."""
+        return Json(await in_thread(lambda: home.described))
+
+    @app.get("/examples", tags=["page"], response_model=list[schemas.ExampleQuestion])
+    async def examples() -> Json:
+        """Return up to five questions of different kinds that have good answers."""
+        return Json(await home.examples())
+
+    @app.post("/read", tags=["page"], response_model=schemas.ReadResponse)
+    async def read(body: schemas.ReadBody) -> Json:
+        """Say a question in every notation; make one from the names in an English text."""
+        return Json(await home.read(body.question))
+
+    @app.post("/steps", tags=["page"], response_model=schemas.StepsResponse)
+    async def steps(body: schemas.ReadBody) -> Json:
+        """Tell what can be asked next about the exact answers of a question."""
+        query, _ = await served.facts.read(served.text_or_tree(body.question))
+        return Json(await served.facts.steps(query))
 
 
 def _add_names(app: FastAPI, served: Served) -> None:

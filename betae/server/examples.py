@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -12,12 +13,15 @@ from betae.graph.edges import Adjacency
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import RDF_TYPE
 from betae.graph.names import Vocabulary, shorten
-from betae.queries.ast import And, Entity, Not, Or, Project, Query, rebuild
+from betae.queries.ast import Entity, Query, rebuild
 from betae.queries.read import unresolve
 from betae.queries.syntax import spell_name
+from betae.queries.to_sparql import to_sparql
 
 ANSWERS = (3, 50)  # of the first example, if there are so many
 TRIED_RELATIONS = 20
+TRIED_STARTS = 12
+KINDS = ("one relation", "and not", "two steps", "and", "or", "all of it")
 READ_ANSWERS = 50  # whose edges are looked at for further conditions
 
 
@@ -40,6 +44,16 @@ def example_questions(graph: KnowledgeGraph) -> list[Example]:
 
     found = ([*_examples(graph, *start)] for start in _starts(graph))
     return max(found, key=quality, default=[])
+
+
+def varied_questions(graph: KnowledgeGraph) -> dict[str, list[Example]]:
+    """Make questions of each kind about different entities and relations, the best first."""
+    starts = [[*_examples(graph, *start)] for start in islice(_starts(graph), TRIED_STARTS)]
+    found: dict[str, list[Example]] = {}
+    for place, kind in enumerate(KINDS):
+        turned = starts[place:] + starts[:place]  # each kind begins with another start
+        found[kind] = [each for made in turned for each in made if each.about == kind]
+    return found
 
 
 def spell_entity(graph: KnowledgeGraph, entity: int) -> str:
@@ -75,41 +89,23 @@ def spell_query(graph: KnowledgeGraph, query: Query) -> str:
     return str(unresolve(rebuild(query, spelled), graph))
 
 
+def spell_sparql(graph: KnowledgeGraph, query: Query) -> str:
+    """Write a query of ids as SPARQL, entities by their labels where those are theirs alone."""
+
+    def spelled(node: Query) -> Query:
+        if not isinstance(node, Entity) or not isinstance(node.name, int):
+            return node
+        label = graph.entities.label(node.name)
+        is_own = graph.entities.find(label) == [node.name]
+        return Entity(label if is_own else graph.entities[node.name])
+
+    return to_sparql(unresolve(rebuild(query, spelled), graph))
+
+
 def spell_atom(graph: KnowledgeGraph, relation: int, start: str, end: str) -> str:
     """Write the edges of a directed relation, from one term to another."""
     head, tail = (end, start) if relation % 2 else (start, end)
     return f"{spell_relation(graph, relation // 2)}({head}, {tail})"
-
-
-def in_words(graph: KnowledgeGraph, query: Query) -> str:
-    """Say in plain words what a query of ids asks for."""
-    variables = iter(f"V{i}" for i in range(1, 1000))
-    return f"every X such that {_clause(graph, query, 'X', variables)}"
-
-
-def _clause(graph: KnowledgeGraph, query: Query, x: str, variables: Iterator[str]) -> str:
-    match query:
-        case Entity():
-            return f"{x} is {graph.entity_label(int(query.name))}"
-        case Project(Entity() as entity, relation):
-            return _edge_words(graph, int(relation), graph.entity_label(int(entity.name)), x)
-        case Project(operand, relation):
-            v = next(variables)
-            edge = _edge_words(graph, int(relation), v, x)
-            return f"there is a {v} for which [{edge} and {_clause(graph, operand, v, variables)}]"
-        case Not(operand):
-            return f"not [{_clause(graph, operand, x, variables)}]"
-        case And() | Or():
-            word = " and " if isinstance(query, And) else " or "
-            parts = [_clause(graph, each, x, variables) for each in query.operands]
-            return word.join(parts) if isinstance(query, And) else f"[{word.join(parts)}]"
-    return str(unresolve(query, graph))  # a condition on values, say
-
-
-def _edge_words(graph: KnowledgeGraph, relation: int, start: str, end: str) -> str:
-    head, tail = (end, start) if relation % 2 else (start, end)
-    name = graph.relations.label(relation // 2)
-    return f"{head} {shorten(name, graph.prefixes)} {tail}"
 
 
 # ---- making them --------------------------------------------------------------------------------

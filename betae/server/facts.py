@@ -35,6 +35,7 @@ from betae.queries.read import is_sparql, read_question
 from betae.queries.structures import has_negation
 from betae.server.browse import describe_tree
 from betae.server.limits import Limits, Refused
+from betae.server.steps import next_steps
 
 T = TypeVar("T")
 PROCESSES = 2  # of each pool
@@ -91,6 +92,10 @@ class Facts:
     async def tree(self, query: Query, edges: Edges) -> dict[str, Any]:
         """Return the computation tree of a query of ids, with the exact answers of each node."""
         return await _result(self._exact, _tree, query, edges)
+
+    async def steps(self, query: Query) -> dict[str, Any]:
+        """Return what can be asked next about the exact answers of a query of ids."""
+        return await _result(self._exact, _steps, query)
 
     async def answers(self, query: Query, start: int, stop: int) -> dict[str, Any]:
         """Return a page of the known and of the assumed exact answers of a query of ids."""
@@ -192,6 +197,10 @@ def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
 
 def _tree(query: Query, edges: Edges) -> dict[str, Any]:
     return describe_tree(_here["graph"], query, edges)
+
+
+def _steps(query: Query) -> dict[str, Any]:
+    return next_steps(_here["graph"], query)
 
 
 def _answers(query: Query, start: int, stop: int) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def names_in(text: str, names: Vocabulary, degrees: Sequence[int]) -> list[int]:
     Rare words count more than frequent ones, whole words more than those that begin alike, short
     names more than long ones, and of equals the id with more edges.
     """
-    distinct = dict.fromkeys(word for word in _words(text) if len(word) >= FEWEST_LETTERS)
+    distinct = dict.fromkeys(word for word in words_of(text) if len(word) >= FEWEST_LETTERS)
     words = [word for word in distinct if word not in COMMON_WORDS][:MOST_WORDS]
     stems = {word: word[: max(STEM, len(word) - 3)] for word in words}
     matches: dict[str, dict[int, float]] = {word: {} for word in words}
@@ -180,7 +180,7 @@ def names_in(text: str, names: Vocabulary, degrees: Sequence[int]) -> list[int]:
         folded = name.casefold()
         present = [word for word in words if stems[word] in folded]
         if present:
-            parts = _words(name)
+            parts = words_of(name)
             for word in present:
                 like = max((_likeness(word, stems[word], part) for part in parts), default=0.0)
                 if like:
@@ -195,7 +195,7 @@ def names_in(text: str, names: Vocabulary, degrees: Sequence[int]) -> list[int]:
     return sorted(scores, key=lambda index: (-scores[index], -degrees[index], index))
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """Split a text into words: at anything that is no letter or digit, and at inner capitals."""
     spaced = "".join(
         f" {c}" if c.isupper() and before.islower() else c if c.isalnum() else " "
@@ -231,7 +231,7 @@ def page(graph: KnowledgeGraph, predictions: str, examples: Sequence[Example]) -
         lines.append(f"- {guide.summary()}")
     if facts.relations > len(guides):
         lines.append(f"- ... and {facts.relations - len(guides):,} less frequent ones: find_names")
-    if classes := _class_counts(graph):
+    if classes := class_counts(graph):
         lines += ["", "## Classes, as in `Person(?X)`", ""]
         lines += [f"- {name}: {count:,}" for name, count in classes[:PAGE_CLASSES]]
     properties = [each for each in facts.properties.items() if each[0] not in LABELS]
@@ -261,7 +261,7 @@ def relation_counts(graph: KnowledgeGraph) -> NDArray[np.int64]:
     return counts
 
 
-def _class_counts(graph: KnowledgeGraph) -> list[tuple[str, int]]:
+def class_counts(graph: KnowledgeGraph) -> list[tuple[str, int]]:
     """Return the classes, each with its number of members, largest first."""
     found: Counter[str] = Counter()
     adjacency = graph.adjacency("all")

@@ -17,9 +17,11 @@ from pydantic import (
 
 from betae.answering.evidence import Reason
 from betae.answering.results import Answer, Status
+from betae.errors import InvalidArgument
 from betae.evaluation.results import Method
 from betae.graph.edges import Edges
-from betae.queries.ast import And, Entity, Not, Or, Query
+from betae.graph.values import EXAMPLES, Value, kind_of, read_value, spell_value
+from betae.queries.ast import And, Entity, IsA, Not, Or, Project, Query, Where
 
 CAPITALS = "?X . exists ?C : located_in(?C, Europe) & capital(?C, ?X)"
 PAIRS = "?C, ?X . located_in(?C, Europe) & capital(?C, ?X)"
@@ -50,7 +52,7 @@ def _kind_of(value: Any) -> str | None:
     """Return the kind of a question, by the key that only this kind has."""
     if isinstance(value, str):
         return "text"
-    kinds = ("entity", "relation", "and", "or", "not")
+    kinds = ("entity", "relation", "class", "property", "and", "or", "not")
     return next((kind for kind in kinds if isinstance(value, dict) and kind in value), None)
 
 
@@ -61,8 +63,9 @@ def _one_of(kinds: str) -> Discriminator:
 
 
 TREES = (
-    '{"entity": NAME}, {"relation": NAME, "of": TREE}, {"and": [TREE, TREE]}, '
-    '{"or": [TREE, TREE]} or {"not": TREE}'
+    '{"entity": NAME}, {"relation": NAME, "of": TREE}, {"class": NAME}, '
+    '{"property": NAME, "is": "<", "value": 200}, {"and": [TREE, TREE]}, {"or": [TREE, TREE]} '
+    'or {"not": TREE}'
 )
 
 
@@ -79,6 +82,26 @@ class StepTree(_Body):
         str, Field(description="Its name; a leading ~ inverts it.", examples=["capital"])
     ]
     of: Annotated[TreeField, Field(description="Where it leads from.")]
+
+
+class ClassTree(_Body):
+    """The entities of a class."""
+
+    name: Annotated[str, Field(alias="class", description="Its name.", examples=["Song"])]
+
+
+class ValueTree(_Body):
+    """The entities with a value that compares so."""
+
+    property: Annotated[str, Field(description="Its name.", examples=["length"])]
+    sign: Annotated[Literal["=", "!=", "<", "<=", ">", ">=", "~"], Field(alias="is")]
+    value: Annotated[
+        bool | int | float | str, Field(description="A number, a boolean or text.", examples=[200])
+    ]
+    kind: Annotated[
+        Literal["date", "time"] | None, Field(description="If the text is a date or a time.")
+    ] = None
+    language: Annotated[str | None, Field(description="Of text; by default, any.")] = None
 
 
 class AndTree(_Body):
@@ -102,6 +125,8 @@ class NotTree(_Body):
 AnyTree = (
     Annotated[EntityTree, Tag("entity")]
     | Annotated[StepTree, Tag("relation")]
+    | Annotated[ClassTree, Tag("class")]
+    | Annotated[ValueTree, Tag("property")]
     | Annotated[AndTree, Tag("and")]
     | Annotated[OrTree, Tag("or")]
     | Annotated[NotTree, Tag("not")]
@@ -121,12 +146,53 @@ def to_query(tree: TreeField) -> Query:
             return Entity(tree.entity)
         case StepTree():
             return to_query(tree.of)[tree.relation]
+        case ClassTree():
+            return IsA(tree.name)
+        case ValueTree():
+            return Where(tree.property, tree.sign, _typed(tree), tree.language)
         case AndTree():
             return And(*map(to_query, tree.operands))
         case OrTree():
             return Or(*map(to_query, tree.operands))
         case NotTree():
             return Not(to_query(tree.operand))
+
+
+def _typed(tree: ValueTree) -> Value:
+    """Return the value of a condition; a date or a time is text in JSON."""
+    if tree.kind is None or not isinstance(tree.value, str):
+        return tree.value
+    try:
+        value = read_value(tree.value)
+    except ValueError:
+        value = ""
+    if isinstance(value, bool) or kind_of(value) != tree.kind:
+        raise InvalidArgument(
+            f"{tree.value!r} is not a {tree.kind}: write it like {EXAMPLES[tree.kind]}."
+        )
+    return value
+
+
+def from_query(query: Query) -> dict[str, JsonValue]:
+    """Convert a tree of names to plain values: `to_query` reads it back."""
+    match query:
+        case Entity(name):
+            return {"entity": str(name)}
+        case Project(operand, relation, is_inverse):
+            return {"relation": f"{'~' * is_inverse}{relation}", "of": from_query(operand)}
+        case IsA(name):
+            return {"class": str(name)}
+        case Where(property, sign, value, language):
+            kind = kind_of(value)
+            found: dict[str, JsonValue] = {"property": property, "is": sign}
+            if kind in ("date", "time"):
+                found |= {"value": spell_value(value), "kind": kind}
+            else:
+                found["value"] = value  # type: ignore[assignment]  # not a date
+            return found if language is None else {**found, "language": language}
+        case Not(operand):
+            return {"not": from_query(operand)}
+    return {type(query).__name__.lower(): [from_query(each) for each in query.operands]}
 
 
 # ---- requests -----------------------------------------------------------------------------------
@@ -179,6 +245,13 @@ class TreeBody(_Body):
         int, Field(ge=0, le=64, description="Number of dimensions of each Beta embedding.")
     ] = 4
     model_config = _examples({"question": CAPITALS, "dims": 4}, BY_TREE)
+
+
+class ReadBody(_Body):
+    """A question to say in every notation, or whose answers to go on from."""
+
+    question: QuestionField
+    model_config = _examples({"question": CAPITALS}, {"question": "what is the capital of France"})
 
 
 # ---- responses ----------------------------------------------------------------------------------
@@ -259,7 +332,7 @@ class TreeNode(_Body):
     """A node of a computation tree."""
 
     id: int
-    operator: Literal["entity", "project", "and", "or", "not"]
+    operator: Literal["entity", "project", "condition", "and", "or", "not"]
     label: str
     text: str
     operands: list[int]
@@ -356,3 +429,111 @@ class ModelResponse(_Body):
     graph: dict[str, Any]
     model: dict[str, Any] | None
     limits: dict[str, float]
+
+
+class ClassEntry(_Body):
+    """A class, and how many of the entities in question it has."""
+
+    name: str
+    label: str
+    entities: int = 0
+    answers: int = 0
+
+
+class FrequentRelation(_Body):
+    """A relation: what it says, in words, and between which classes."""
+
+    name: str
+    words: str
+    edges: int
+    heads: list[str]
+    tails: list[str]
+    examples: list[str]
+
+
+class HomeResponse(_Body):
+    """What the graph is."""
+
+    entities: int
+    relations: int
+    edges: int
+    values: int
+    classes: list[ClassEntry]
+    frequent: list[FrequentRelation]
+    properties: list[str]
+
+
+class PredictedAnswer(_Body):
+    """The most probable answer that is not known."""
+
+    label: str
+    probability: float
+
+
+class ExampleQuestion(_Body):
+    """A question to start from, and a taste of its answers."""
+
+    kind: str
+    question: str
+    words: str
+    known: int
+    answers: list[str]
+    predicted: PredictedAnswer | None = None
+
+
+class Near(_Body):
+    """The names of the graph that are nearest to a text."""
+
+    entities: list[NamedEntity]
+    relations: list[str]
+
+
+class ReadResponse(_Body):
+    """A question in every notation; null where it cannot be said."""
+
+    question: Annotated[str | None, Field(description="As logic text.")]
+    tree: dict[str, Any] | None
+    words: str | None
+    sparql: str | None
+    no_sparql: Annotated[str | None, Field(description="Why SPARQL cannot say it.")]
+    labels: Annotated[dict[str, str], Field(description="Of the entities in the tree.")]
+    spoken: Annotated[dict[str, str], Field(description="Its relations in words, both ways.")]
+    near: Annotated[Near | None, Field(description="If the text was guessed at.")]
+    problem: Annotated[str | None, Field(description="Why it is no tree, or what to check.")]
+
+
+class StepEnd(NamedEntity):
+    """Where a relation leads, and from how many of the answers."""
+
+    number: int
+
+
+class StepRelation(_Body):
+    """A directed relation that some answers have."""
+
+    relation: Annotated[str, Field(description="As in a tree: ~ inverts it.")]
+    words: str
+    answers: Annotated[int, Field(description="How many of the sampled answers have it.")]
+    leads_to: int
+    ends: list[StepEnd]
+
+
+class StepProperty(_Body):
+    """A property that some answers have."""
+
+    property: str
+    label: str
+    answers: int
+    kind: Literal["boolean", "number", "date", "time", "text"]
+    least: str | None
+    greatest: str | None
+
+
+class StepsResponse(_Body):
+    """What the answers of a question have, found in a sample of them if they are many."""
+
+    num_answers: int
+    num_sampled: int
+    relations: list[StepRelation]
+    classes: list[ClassEntry]
+    properties: list[StepProperty]

@@ -31,13 +31,13 @@ from betae.server import guide
 from betae.server.examples import (
     Example,
     example_questions,
-    in_words,
     spell_entity,
     spell_query,
     spell_relation,
 )
 from betae.server.facts import RESULTS, TRIPLES
 from betae.server.limits import QUESTION_ERRORS, Refused, check_limit, refusal
+from betae.server.words import in_words
 
 if TYPE_CHECKING:
     from betae.server.app import Served

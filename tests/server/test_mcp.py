@@ -18,10 +18,11 @@ from betae import KnowledgeGraph
 from betae.queries.read import read_question
 from betae.server import guide
 from betae.server.app import Served
-from betae.server.examples import example_questions, in_words, spell_query
+from betae.server.examples import example_questions, spell_query
 from betae.server.limits import Limits
 from betae.server.mcp import NAMES, _call, create_mcp_server
 from betae.server.tools import Tools
+from betae.server.words import in_words
 from tests.server.conftest import serving
 from tests.test_extras import betae as run_betae
 
@@ -239,7 +240,7 @@ def test_a_question_is_checked_step_by_step(of_run):
     told = found(of_run, "check_question", question=QUESTION)
     assert told["valid"]
     assert told["predictable"]
-    assert told["words"].startswith("every X such that there is a V1 for which")
+    assert told["words"].startswith("everything that (something that ")
     assert [step["answers"] for step in told["steps"]] == [2, 2]
     told = found(of_run, "check_question", question="?X, ?Y . parent(?X, ?Y)")
     assert (told["valid"], told["predictable"]) == (True, False)
