@@ -108,12 +108,15 @@ class Table:
         schema = {f"column_{i}": pl.String() for i in range(len(self.header))}
         return self._file.batches(schema, ReadReport())
 
-    def first_line(self, column: int, is_wanted: Callable[[str], bool]) -> tuple[int, str]:
-        """Return the number of the first line with such a cell in a column, and the cell."""
+    def lines(self, column: int, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+        """Iterate, slowly, over the lines with such a cell in a column, and the cell."""
         for number, row in self._file.rows():
             if number > self._file.num_skipped and is_wanted(row[column]):
-                return number, row[column]
-        raise AssertionError("there is no such cell")
+                yield number, row[column]
+
+    def first_line(self, column: int, is_wanted: Callable[[str], bool]) -> tuple[int, str]:
+        """Return the number of the first line with such a cell in a column, and the cell."""
+        return next(self.lines(column, is_wanted))
 
 
 class _File:

@@ -31,6 +31,7 @@ from betae.graph.databases import is_database, shown
 from betae.graph.edges import EDGES, SPLITS, Edges, Packing, Split
 from betae.graph.graph import fingerprint_of
 from betae.graph.literals import LABELS, NAMED, ORDER, ROWS_PER_PART, typed, write_part
+from betae.graph.mentions import Found, note_nodes
 from betae.graph.names import ALTERNATIVE, TABLES
 from betae.graph.source import (
     COLUMNS,
@@ -116,6 +117,7 @@ def ingest(
             if literals.num_rows:
                 notify("Sorting and writing the literals")
                 _write_literals(engine, store, work)
+                _note_nodes(engine, everything, reading, report)
             names = {kind: engine.size(kind) for kind in ("entities", "relations")}
         shutil.rmtree(work)
         notify("Computing checksums")
@@ -332,6 +334,8 @@ def _write_literals(engine: Engine, store: Path, work: Path) -> None:
         return
     _write_names(engine, "properties", "name", "properties", store)
     order = ", ".join(map(quoted, ORDER))
+    # Tables of names are smaller than literals, whatever DuckDB expects.
+    engine.run("SET disabled_optimizers = 'join_order,build_side_probe_side'")
     engine.run(
         "CREATE TABLE stored AS SELECT DISTINCT properties.rowid::INTEGER AS property, "
         "coalesce(entities.rowid, -1 - relations.rowid)::INTEGER AS subject, "
@@ -340,6 +344,7 @@ def _write_literals(engine: Engine, store: Path, work: Path) -> None:
         "LEFT JOIN entities ON subject = entities.name "
         f"LEFT JOIN relations ON subject = relations.name ORDER BY {order}"
     )
+    engine.run("SET disabled_optimizers = ''")
     batch = work / "batch.parquet"
     for number, first in enumerate(range(0, engine.size("stored"), ROWS_PER_PART)):
         bounds = f"rowid >= {first} AND rowid < {first + ROWS_PER_PART}"
@@ -352,6 +357,29 @@ def _write_literals(engine: Engine, store: Path, work: Path) -> None:
     engine.run("DROP TABLE stored")
     for kind in TABLES:
         _write_labels(engine, kind, store)
+
+
+def _note_nodes(
+    engine: Engine,
+    everything: Sequence[tuple[Split, TripleSource]],
+    reading: Reading,
+    report: ReadReport,
+) -> None:
+    """Note the entities that several rows of node tables are about, and those that none is."""
+    engine.run(
+        "CREATE TABLE listed AS SELECT subject AS name, count(*) AS number FROM literal "
+        "WHERE property IS NULL GROUP BY subject"
+    )
+    if not engine.size("listed"):
+        return
+    engine.run("CREATE TABLE unlisted AS SELECT name FROM entities ANTI JOIN listed USING (name)")
+    ends = "SELECT head FROM triple UNION ALL SELECT tail FROM triple"
+    several, none = (
+        Found(*engine.run(f"SELECT count(*), coalesce(min(name), '') FROM {table}")[0])
+        for table in ("listed WHERE number > 1", f"unlisted WHERE name IN ({ends})")
+    )
+    sources = [source for _, source in everything]
+    note_nodes(several, none, tables_of(reading.nodes), sources, reading, report)
 
 
 def _write_labels(engine: Engine, kind: str, store: Path) -> None:

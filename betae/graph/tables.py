@@ -43,6 +43,12 @@ KINDS = {  # what a cell of a column is called in a note -> the datatypes
     "a date such as 1975-01-31": (DATE, DATE_TIME),
     "a time such as 12:30:00": (TIME,),
 }
+DATE_KIND = KINDS["a date such as 1975-01-31"]
+ANY_DATE = (  # in any form, with or without a time: 31/01/1975, 1/31/75, 31.1.1975, Jan 31, 1975
+    r"^([0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})|"
+    r"([0-9]{1,2}\.? )?(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+    r"( [0-9]{1,2}(st|nd|rd|th)?)?,? [0-9]{4})\b"
+)
 POLARS_TYPES: dict[Any, str] = {
     pl.Boolean: BOOLEAN,
     pl.Date: DATE,
@@ -96,7 +102,7 @@ def parse_header(cells: Sequence[str]) -> list[Column]:
     return columns
 
 
-def _with_id(columns: list[Column], file: Path | str) -> list[Column]:
+def with_id(columns: list[Column], file: Path | str) -> list[Column]:
     """Give a node table its column of names: the one of Neo4j, `id`, or the first."""
     of_neo4j = [each for each in columns if each.role == "ID"]
     if len(of_neo4j) > 1:
@@ -116,7 +122,8 @@ def read_nodes(source: Source, report: ReadReport, reading: Reading) -> Iterator
     if source.suffix == ".parquet":
         num_rows = 0
         with scanning_parquet(source) as scanned:
-            for batch in scanned.collect_batches(chunk_size=ROWS_PER_BATCH):
+            size = ROWS_PER_BATCH // len(scanned.collect_schema())  # each cell becomes a row
+            for batch in scanned.collect_batches(chunk_size=max(1, size)):
                 yield nodes_of_frame(batch, source.path, num_rows)
                 num_rows += len(batch)
         if not num_rows:
@@ -143,11 +150,11 @@ def scanning_parquet(source: Source) -> Iterator[pl.LazyFrame]:
 def _read_text(source: Source, report: ReadReport, reading: Reading) -> Iterator[pl.DataFrame]:
     """Read a table twice: for the types of its columns, and for its cells."""
     table = Table(source, reading)
-    columns = _with_id(parse_header(table.header), source.path)
+    columns = with_id(parse_header(table.header), source.path)
     names = [column.name for column in columns if column.role == "PROPERTY"]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise TripleError(f"two columns are called {twice!r}.", source.path, 1)
-    table.require(_id_column(columns))
+    table.require(id_column(columns))
     kinds = _kinds(table, columns, report)
     for number, column in enumerate(columns):
         if column.role == "PROPERTY" and kinds[number]:
@@ -156,33 +163,42 @@ def _read_text(source: Source, report: ReadReport, reading: Reading) -> Iterator
         yield _literals(batch, columns, kinds)
 
 
-def _id_column(columns: Sequence[Column]) -> int:
+def id_column(columns: Sequence[Column]) -> int:
+    """Return the number of the column of names."""
     return next(number for number, column in enumerate(columns) if column.role == "ID")
 
 
 def _kinds(table: Table, columns: Sequence[Column], report: ReadReport) -> list[Datatypes]:
     """Return the datatypes of each column: as declared, or those of most of its cells."""
     counts = [dict.fromkeys(KINDS.values(), 0) for _ in columns]
-    sizes = [0] * len(columns)
+    sizes, dates = [0] * len(columns), [0] * len(columns)
     for batch in table.batches():
         for number, column in enumerate(columns):
             cells = _values(batch.to_series(number), column)
             sizes[number] += len(cells)
             for datatypes in counts[number]:
                 counts[number][datatypes] += int(_fits(cells, datatypes).sum())
+            dates[number] += int(cells.str.contains(ANY_DATE).sum())
     found: list[Datatypes] = []
-    for column, count, size in zip(columns, counts, sizes, strict=True):
+    for number, (column, count, size) in enumerate(zip(columns, counts, sizes, strict=True)):
         most = max(count, key=count.__getitem__)
-        is_mixed = column.role == "PROPERTY" and size / 4 < count[most] <= size / 2
-        if is_mixed and column.datatypes is None:
-            kind = next(name for name, each in KINDS.items() if each == most)
-            report.notes.append(
-                f"{table.source.path}: {count[most]:,} of {size:,} cells of {column.name} are "
-                f"{kind}, less than most: all are kept as text."
-            )
         by_content = most if 2 * count[most] > size else TEXT
         found.append(by_content if column.datatypes is None else column.datatypes)
+        if column.role == "PROPERTY" and column.datatypes is None and by_content == TEXT:
+            likely = DATE_KIND if 2 * dates[number] > size else most
+            if 4 * count[most] > size or likely == DATE_KIND:
+                note = _note_of_text(table, number, column, likely)
+                report.notes.append(note.format(f"{count[likely]:,} of {size:,} cells"))
     return found
+
+
+def _note_of_text(table: Table, number: int, column: Column, datatypes: Datatypes) -> str:
+    """Return a note on a column of text that may be meant as numbers or dates; {} is how many."""
+    pattern = matcher(datatypes)
+    line, text = table.first_line(number, lambda cell: bool(cell) and not pattern.search(cell))
+    kind = next(name for name, each in KINDS.items() if each == datatypes)
+    place = f"{table.source.path}, line {line}: {column.name} is {text!r}".replace("{", "{{")
+    return f"{place.replace('}', '}}')}, and only {{}} are {kind}: all are kept as text."
 
 
 def _values(cells: pl.Series, column: Column) -> pl.Series:
@@ -226,7 +242,7 @@ def _note_others(
 
 def nodes_of_frame(frame: pl.DataFrame, file: Path | str, first_row: int = 0) -> pl.DataFrame:
     """Return the literals of a node table in memory, whose columns have types already."""
-    columns = _with_id(parse_header(frame.columns), file)
+    columns = with_id(parse_header(frame.columns), file)
     kinds: list[Datatypes] = []
     texts: list[pl.Series] = []
     for series in frame:
@@ -247,7 +263,7 @@ def nodes_of_frame(frame: pl.DataFrame, file: Path | str, first_row: int = 0) ->
         texts.append(series.cast(pl.String))
         kinds.append(TEXT if datatype == STRING else (datatype,))
     cells = pl.DataFrame(texts)
-    is_gap = cells.to_series(_id_column(columns)).fill_null("") == ""
+    is_gap = cells.to_series(id_column(columns)).fill_null("") == ""
     if is_gap.any():
         row = first_row + int(is_gap.arg_max() or 0) + 1
         raise TripleError("a name is empty.", file, row, unit="row")
@@ -264,8 +280,8 @@ def _literals(
 
     Of typed columns, cells that do not fit are text, unless all are known to.
     """
-    key = columns[_id_column(columns)]
-    names = in_space(cells.to_series(_id_column(columns)), key.space)
+    key = columns[id_column(columns)]
+    names = in_space(cells.to_series(id_column(columns)), key.space)
     found = [_rows(names, None, pl.lit(None, pl.String), NAME)]  # says that there is the entity
     if key.space and not any(column.role == "LABEL" for column in columns):
         found.append(_rows(names, RDF_TYPE, pl.lit(key.space), NAME))

@@ -7,7 +7,6 @@ through pyoxigraph; all but Parquet may be gzipped.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from betae.graph.delimited import (
 )
 from betae.graph.edges import SPLITS, Ids, Packing, Split, distinct
 from betae.graph.literals import ALT_LABEL, LABELS, NAMED, RDFS_LABEL, STRING
+from betae.graph.mentions import Found, note_nodes
 from betae.graph.names import Label, in_order
 from betae.graph.neo4j import is_neo4j, read_neo4j
 from betae.graph.objects import JSON_LINES, is_json_lines, read_objects
@@ -50,14 +50,8 @@ from betae.graph.source import (
     TripleSource,
     find_files,
     local_source,
-    suffix_of,
 )
-from betae.graph.tables import (
-    SPACE,
-    nodes_of_frame,
-    read_nodes,
-    scanning_parquet,
-)
+from betae.graph.tables import nodes_of_frame, read_nodes, scanning_parquet
 from betae.remote import is_address
 
 Codes = list[NDArray[np.uint32]]  # of heads, relations and tails
@@ -97,7 +91,7 @@ def read_triples(*sources: TripleSource, **options: Unpack[ReadOptions]) -> Trip
     entities, entity_ids = _sorted_ids(
         names["entity"], [subjects, *(codes[split][i] for split in SPLITS for i in (0, 2))]
     )
-    _note_nodes(literals, codes, names["entity"], everything, report)
+    _note_nodes(literals, codes, names["entity"], everything, reading, report)
     if reading.labels is not None:
         listed = read_labels(Path(reading.labels), reading.comment)
         unused = {*listed["subject"]} - {*entities, *relations}
@@ -135,38 +129,19 @@ def _note_nodes(
     codes: dict[Split, Codes],
     names: pl.Series,
     everything: Sequence[tuple[Split, TripleSource]],
+    reading: Reading,
     report: ReadReport,
 ) -> None:
     """Note the entities that several rows of node tables are about, and those that none is."""
     listed = literals.filter(pl.col("property").is_null())["subject"]
     if not len(listed):
         return
-    repeated = listed.filter(listed.is_duplicated()).unique(maintain_order=True)
-    if len(repeated):
-        report.notes.append(
-            f"{len(repeated):,} entities have several rows in node tables, whose values were "
-            f"joined; the first is {repeated[0]!r}{_place(repeated[0], everything)}."
-        )
-    ends = np.concatenate([codes[split][i] for split in SPLITS for i in (0, 2)])
-    met = names[np.unique(ends)]
-    missing = met.filter(~met.is_in(listed.implode()))
-    if len(missing):
-        report.notes.append(
-            f"{len(missing):,} entities of edges are in no node table; one is "
-            f"{missing[0]!r}{_place(missing[0], everything)}."
-        )
-
-
-def _place(name: str, everything: Sequence[tuple[Split, TripleSource]]) -> str:
-    """Say in which file and line an entity is first named, if that is easily found."""
-    cell = name.rpartition(SPACE)[2]
-    for _, given in everything:
-        for file in find_files(given) if isinstance(given, str | Path) else ():
-            if suffix_of(Path(file)) in SEPARATORS and not is_address(file):
-                for number, line in enumerate(Source.of(Path(file)).lines(), 1):
-                    if cell in re.split(r"[\t,;|\"]", line.rstrip("\r\n")):
-                        return f" ({file}, line {number})"
-    return ""
+    repeated = listed.filter(listed.is_duplicated()).unique()
+    ends = names[np.unique(np.concatenate([codes[split][i] for split in SPLITS for i in (0, 2)]))]
+    missing = ends.filter(~ends.is_in(listed.implode()))
+    several, none = (Found(len(each), str(each.min())) for each in (repeated, missing))
+    sources = [source for _, source in everything]
+    note_nodes(several, none, tables_of(reading.nodes), sources, reading, report)
 
 
 def tables_of(nodes: TripleSource | Sequence[TripleSource]) -> list[TripleSource]:

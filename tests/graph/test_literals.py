@@ -262,8 +262,8 @@ def test_cells_of_another_kind_are_kept_and_told(edges, write):
     file = write("people.csv", PEOPLE)
     notes = read_triples(edges, nodes=file).report.notes
     assert notes == [
-        f"{file}: 2 of 4 cells of when are a date such as 1975-01-31, less than most: all are kept "
-        "as text.",
+        f"{file}, line 3: when is '01/02/1990', and only 2 of 4 cells are a date such as "
+        "1975-01-31: all are kept as text.",
         f"{file}, line 3: age is 'n/a', not a number: kept as text.",
     ]
 
@@ -385,13 +385,60 @@ def test_a_folder_for_neo4j_is_read_as_it_is(neo4j, tmp_path):
             assert (tmp_path / "bounded" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def test_repeated_and_missing_nodes_are_told(neo4j):
+def notes_of(*sources, tmp_path, **options):
+    """Return the notes, which are the same in bounded memory."""
+    notes = read_triples(*sources, **options).report.notes
+    bounded = ingest(*sources, out=tmp_path / "bounded", overwrite=True, **options)
+    assert bounded.notes == notes
+    return notes
+
+
+def test_repeated_and_missing_nodes_are_told(neo4j, tmp_path):
     (neo4j / "nodes-again.csv").write_text("pid:ID(P),name\n2,Robert\n")
     (neo4j / "edges-likes.csv").write_text(":START_ID(P),:END_ID(P)\n1,2\n1,77\n")
-    notes = read_triples(neo4j).report.notes
-    assert any("1 entities have several rows" in each and "'P::2'" in each for each in notes)
-    wanted = f"one is 'P::77' ({neo4j / 'edges-likes.csv'}, line 3)."
-    assert any(each.endswith(wanted) for each in notes)
+    assert notes_of(neo4j, tmp_path=tmp_path)[1:] == [
+        "1 entity has several rows in node tables, whose values were joined; one is 'P::2' "
+        f"({neo4j / 'nodes-again.csv'}, line 2; {neo4j / 'nodes-person.csv'}, line 3).",
+        "1 entity of edges is in no node table; one is 'P::77' "
+        f"({neo4j / 'edges-likes.csv'}, line 3).",
+    ]
+
+
+def test_rows_of_several_node_tables_are_told(edges, write, tmp_path):
+    pl.DataFrame({"id": ["x", "c"], "age": [1, 2]}).write_parquet(tmp_path / "n.parquet")
+    tables = [write("n.csv", "age,id\n7,c\n8,b\n"), tmp_path / "n.parquet"]
+    assert notes_of(edges, nodes=tables, tmp_path=tmp_path) == [
+        "1 entity has several rows in node tables, whose values were joined; one is 'c' "
+        f"({tables[0]}, line 2; {tables[1]}, row 2).",
+        f"1 entity of edges is in no node table; one is 'a' ({edges}, line 1).",
+    ]
+    assert sorted(betae.read(edges, nodes=tables).values("age")["value"]) == [1, 2, 7, 8]
+    lines = '{"id": "a", "n": 1}\n{"id": "a", "n": 2}\n{"head": "a", "tail": "b"}\n'
+    file = write("r.jsonl", lines)
+    assert notes_of(file, tmp_path=tmp_path)[1:] == [
+        "1 entity has several rows in node tables, whose values were joined; one is 'a' "
+        f"({file}, line 1; {file}, line 2).",
+        f"1 entity of edges is in no node table; one is 'b' ({file}, line 3).",
+    ]
+
+
+def test_a_cell_in_a_thousand_and_dates_of_three_kinds(edges, write, tmp_path):
+    dates = ["1975-01-31", "31/01/1975", "Jan 31 1975"]
+    rows = [
+        f"e{i},{'n/a' if i == 617 else i},{dates[i % 3]},{dates[1 + i % 2]},Song {i}\n"
+        for i in range(1000)
+    ]
+    file = write("n.csv", "id,age,when,since,title\n" + "".join(rows))
+    assert notes_of(edges, nodes=file, tmp_path=tmp_path)[:3] == [
+        f"{file}, line 3: when is '31/01/1975', and only 334 of 1,000 cells are a date such as "
+        "1975-01-31: all are kept as text.",
+        f"{file}, line 2: since is '31/01/1975', and only 0 of 1,000 cells are a date such as "
+        "1975-01-31: all are kept as text.",
+        f"{file}, line 619: age is 'n/a', not a number: kept as text.",
+    ]
+    graph = betae.read(edges, nodes=file)
+    assert graph.literals.describe()["age"].datatypes == {XSD + "integer": 999, STRING: 1}
+    assert {*graph.values("when")["value"]} == {*dates}
 
 
 @pytest.mark.parametrize(
