@@ -141,4 +141,4 @@ class AmbiguousName(UnresolvedName):
     def __init__(self, label: str, ids: Sequence[str], kind: str):
         self.label, self.ids = label, tuple(ids)
         shown = ", ".join(ids[:10]) + (", …" if len(ids) > 10 else "")
-        super().__init__(f"{label!r} is the label of {len(ids)} {kind}: {shown}. Use an id.")
+        super().__init__(f"{label!r} may be any of {len(ids)} {kind}: {shown}. Use an id.")

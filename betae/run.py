@@ -391,7 +391,10 @@ def mine(
 
     parts = RunFolder(folder)
     if not overwrite and parts.path.is_dir() and any(parts.path.iterdir()):
-        raise InvalidArgument(f"{folder} is not empty: choose another folder, or overwrite it.")
+        raise InvalidArgument(
+            f"{folder} is not empty. Choose another folder, or replace it: --overwrite, in Python "
+            "overwrite=True."
+        )
     if parts.has_model:
         raise InvalidArgument(f"{folder} holds a trained model: choose another folder.")
     check_parent(parts.rules)

@@ -160,7 +160,10 @@ def check_writable(target: Path, overwrite: bool = False) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
-        raise StoreError(f"{target} already exists. Choose another folder or overwrite it.")
+        raise StoreError(
+            f"{target} already exists. Choose another folder, or replace it: --overwrite, in "
+            "Python overwrite=True."
+        )
     try:
         is_store = _load_manifest(target / MANIFEST) is not None
     except StoreError:

@@ -129,7 +129,7 @@ REFUSED = [
     ('?X . parent("ann, ?X)', "no closing quote"),
     ("?X . parent('ann ', ?X)", "Closest: 'ann'"),
     ("?X . lives_in(?X, NewYork)", "Closest: 'New York'"),
-    ("?X . parent(Sam, ?X)", "'Sam' is the label of 2 entities"),
+    ("?X . parent(Sam, ?X)", "'Sam' may be any of 2 entities"),
     ("?X . parent(#99999999999999999999, ?X)", "99999999999999999999"),
     ("?X . parent(_, ?X)", "placeholder"),
     ("?X . parent(\0, ?X)", "Unexpected"),

@@ -44,6 +44,23 @@ def test_rules_answer_without_training(mined):
         assert answer.why.evidence.probability == pytest.approx(answer.probability, rel=1e-4)
 
 
+def test_a_run_is_asked_for_its_graph(mined, tmp_path, monkeypatch, capsys):
+    betae.world().save(tmp_path / "graph")
+    question = "?X . capital(France, ?X)"
+    told = [
+        run_main(monkeypatch, capsys, "query", each, question)
+        for each in (mined.folder, tmp_path / "graph")
+    ]
+    assert told[0] == told[1]
+    assert told[0][0] == 0
+    code, shown, _ = run_main(monkeypatch, capsys, "info", mined.folder)
+    assert code == 0
+    assert f"{mined.graph.num_entities:,}    entities" in shown
+    code, _, error = run_main(monkeypatch, capsys, "train", mined.folder, "--out", tmp_path / "x")
+    assert code == 2
+    assert "is a run, not a graph" in error
+
+
 def test_the_parts_of_the_evidence_add_up_to_the_probability(mined):
     graph = mined.graph
     completed = mined.completed_graph("train")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -47,8 +47,9 @@ from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
 from betae.queries.formula import Question
-from betae.queries.read import read_question, unresolve
+from betae.queries.read import read_question
 from betae.queries.rewrite import UnionForm
+from betae.queries.spelling import spell_query
 from betae.queries.structures import has_negation
 from betae.rules.rule_set import RuleSet
 from betae.storage import read_checked_json, write_checked_json
@@ -86,6 +87,7 @@ class QuestionRequest(NamedTuple):
     status: Status | None = None
     threshold: float = 0.0
     explain: bool = False
+    notes: tuple[str, ...] = ()  # of whoever read the question
 
 
 class Answerer:
@@ -134,15 +136,18 @@ class Answerer:
         """Yield the index of each question with its answers, as they are found, in any order."""
         if not requests:
             return
-        queries, counts = zip(*map(self._read, requests), strict=True)
+        questions, counts = zip(*map(self._read, requests), strict=True)
+        queries = [question.tree for question in questions]
         known = answers_batch(self.graph, queries, self.edges)
         ruled_out = refuted(self.graph, queries, self.edges)
         to_rank = [*map(RankRequest, queries, known, ruled_out, counts)]
         for i, ranking in self.ranker.rank(to_rank):
-            yield i, self._choose(requests[i], to_rank[i], ranking)
+            found = self._choose(requests[i], to_rank[i], ranking)
+            notes = *requests[i].notes, *questions[i].notes, *found.notes
+            yield i, replace(found, notes=notes)
 
-    def _read(self, request: QuestionRequest) -> tuple[Query, int]:
-        """Check a request; return its query of ids and the number of answers it asks for."""
+    def _read(self, request: QuestionRequest) -> tuple[Question, int]:
+        """Check a request; return its question and the number of answers it asks for."""
         question = read_question(request.question, self.graph, edges=self.edges)
         limit = DEFAULT_K if question.limit is None else question.limit
         k = limit if request.k is None else request.k
@@ -151,7 +156,7 @@ class Answerer:
             check_choice("status", request.status, STATUSES)
         if not 0 <= request.threshold <= 1:
             raise InvalidArgument(f"threshold is {request.threshold!r}; it must be from 0 to 1.")
-        return question.tree, k
+        return question, k
 
     def _choose(self, request: QuestionRequest, ranked: RankRequest, ranking: Ranking) -> Answers:
         """Choose the requested answers of a ranking."""
@@ -166,7 +171,7 @@ class Answerer:
             expected = float(listed.probabilities.sum()) + ranking.rest
         chosen = listed.choose(ranked.k, request.status, request.threshold)
         return Answers(
-            query=str(unresolve(query, self.graph)),
+            query=spell_query(self.graph, query),
             answers=tuple(self._describe(listed, i, ranking, request.explain) for i in chosen),
             method=self.ranker.method,
             edges=self.edges,

@@ -39,7 +39,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import shorten
 from betae.graph.values import spell_value
 from betae.queries.ast import And, Condition, Entity, Not, Or, Project, Query, Where
-from betae.queries.read import unresolve
+from betae.queries.spelling import spell_query
 from betae.queries.structures import fill, structure_of
 from betae.queries.syntax import spell_condition
 
@@ -237,7 +237,7 @@ class Derivations:
         (before,) = way.before
         ends = [self.graph.entity_label(each) for each in (before.entity, way.entity)]
         head, tail = ends if relation % 2 == 0 else reversed(ends)
-        edge = (head, shorten(self.graph.relations[relation // 2], self.graph.prefixes), tail)
+        edge = (head, self.graph.relation_label(relation), tail)
         sources = () if isinstance(operand, Entity) else (self._step(before),)
         text, probability = " ".join(edge), float(way.edge)
         if probability == 1:
@@ -251,7 +251,7 @@ class Derivations:
     def _text(self, node: Query) -> str:
         structure, columns = structure_of(node)
         filled = fill(structure, [int(self.symbols[column]) for column in columns])
-        return str(unresolve(filled, self.graph)).removeprefix("?X . ")
+        return spell_query(self.graph, filled).removeprefix("?X . ")
 
 
 def _probability(way: _Way) -> float:

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 PAIRS_PER_BATCH = 256
+LABEL_COLUMNS = "head_label", "relation_label", "tail_label"
 REASON_COLUMNS = {"reason": "text", "rule": "rule", "support": "support", "cases": "cases"}
 
 
 class MissingEdges:
     """Missing edges, most probable first.
 
-    Iterating gives a dict for each: `head`, `relation`, `tail`, `probability`; `reason`, what
+    Iterating gives a dict for each: `head`, `relation`, `tail`, `probability`; their labels, as
+    `head_label`, `relation_label`, `tail_label`; `reason`, what
     speaks most for it, `rule`, the same in plain notation, which holds in `support` of `cases`;
     `head_has`, the number of tails of the head by the relation, and `heads_have`, the mean over all
     heads; `tail_has` and `tails_have`, the same for the tail; and the score of each model, by its
@@ -57,12 +59,8 @@ class MissingEdges:
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the columns and the first rows, with labels."""
-
-        def label(name: str) -> str:
-            return self.graph.entity_label(self.graph.entities.find(name)[0])
-
         rows = [
-            [f"{row['probability']:.1%}", label(row["head"]), row["relation"], label(row["tail"])]
+            [f"{row['probability']:.1%}", *(row[column] for column in LABEL_COLUMNS)]
             for row in islice(self, SHOWN_ROWS)
         ]
         columns = ["probability", "head", "relation", "tail"]
@@ -187,6 +185,7 @@ def _describe(
     import polars as pl
 
     heads, relations, tails = triples.T
+    directed = (2 * relations).tolist()
     counts, used = completed.counts, completed.probabilities
     text = pl.String  # an empty list has no type of its own
     columns = [
@@ -194,13 +193,16 @@ def _describe(
         pl.Series("relation", [graph.relations[each] for each in relations.tolist()], text),
         pl.Series("tail", [graph.entities[entity] for entity in tails.tolist()], text),
         pl.Series("probability", scored[:, 3]),
+        pl.Series("head_label", [graph.entity_label(each) for each in heads.tolist()], text),
+        pl.Series("relation_label", [graph.relation_label(each) for each in directed], text),
+        pl.Series("tail_label", [graph.entity_label(each) for each in tails.tolist()], text),
     ]
     for name, values in reasons.items():
         kind = pl.Int64 if name in ("support", "cases") else text
         columns.append(pl.Series(name, values, kind))
-    for end, ends, directed in (("head", heads, 2 * relations), ("tail", tails, 2 * relations + 1)):
-        means = [counts.mean(relation) for relation in directed.tolist()]
-        columns.append(pl.Series(f"{end}_has", counts.num_tails(ends, directed)))
+    for end, ends, ways in (("head", heads, 2 * relations), ("tail", tails, 2 * relations + 1)):
+        means = [counts.mean(relation) for relation in ways.tolist()]
+        columns.append(pl.Series(f"{end}_has", counts.num_tails(ends, ways)))
         columns.append(pl.Series(f"{end}s_have", means, dtype=pl.Float64))
     if used.model_scores is not None:
         names = [model.name for model in used.model_scores.models]

@@ -20,7 +20,6 @@ from betae.answering.evidence import Edge, Evidence, Reason, in_words, share, ve
 from betae.answering.results import MAX_PREDICTED
 from betae.errors import InvalidArgument
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.names import shorten
 from betae.rules.evidence import RuleEvidence, VoteEvidence, rules_for, votes_for
 from betae.rules.rows import BEST, KINDS, SCALES, features_of
 
@@ -203,18 +202,15 @@ class _Said:
     def _spoken(self, relation: int, head: int, tail: int) -> Edge:
         """Return an edge as it is written, by labels, with the relation as a verb."""
         first, _, last = self.edge(relation, head, tail)
-        return first, verb(self.graph.relations.label(relation // 2)), last
-
-    def _relation_name(self, relation: int) -> str:
-        return shorten(self.graph.relations[relation // 2], self.graph.prefixes)
+        return first, verb(self.graph.relation_label(relation)), last
 
     def _atom(self, relation: int, head: str, tail: str) -> str:
         if relation % 2:
             head, tail = tail, head
-        return f"{self._relation_name(relation)}({head}, {tail})"
+        return f"{self.graph.relation_label(relation)}({head}, {tail})"
 
     def edge(self, relation: int, head: int, tail: int) -> Edge:
         """Return an edge of a directed relation as it is written, by labels."""
         ends = self.graph.entity_label(head), self.graph.entity_label(tail)
         first, last = ends if relation % 2 == 0 else ends[::-1]
-        return first, self._relation_name(relation), last
+        return first, self.graph.relation_label(relation), last

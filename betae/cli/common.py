@@ -214,6 +214,8 @@ def parse_folder(text: str) -> Path:
         from betae.remote import local_folder
 
         path = local_folder(text)
+    if path.is_file():
+        raise StoreError(f"{path} is a file, where a folder is wanted.")
     if not path.is_dir():
         raise StoreError(f"There is no folder {path}.")
     return path
@@ -226,12 +228,26 @@ def parse_file(text: str) -> Path:
     return Path(text)
 
 
+def parse_graph_or_run(text: str) -> Path:
+    """Parse the folder or address of a graph or a run; a file must be ingested first."""
+    if Path(text).is_file():
+        raise InvalidArgument(
+            f"{text} is a file. Make a graph of it first: betae ingest {text} --out graph"
+        )
+    return parse_folder(text)
+
+
 def _graph_folder(text: str) -> Path:
     """Parse the folder or address of a graph; raise if it is that of a run."""
-    path = parse_folder(text)
-    if (path / "graph.json").exists() and not (path / "manifest.json").exists():
+    path = parse_graph_or_run(text)
+    if is_run(path):
         raise InvalidArgument(f"{path} is a run, not a graph: give the graph it was trained on.")
     return path
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run rather than a graph."""
+    return (folder / "graph.json").exists() and not (folder / "manifest.json").exists()
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -243,11 +259,18 @@ RunOrGraph = Annotated[
     Path,
     typer.Argument(
         help="Folder of a run, or of a graph, whose rules are then mined once.",
-        parser=parse_folder,
+        parser=parse_graph_or_run,
     ),
 ]
 GraphPath = Annotated[
     Path, typer.Argument(help="Folder of a graph, or address (s3://).", parser=_graph_folder)
+]
+GraphOrRun = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of a graph, or address (s3://); or a run, for its graph.",
+        parser=parse_graph_or_run,
+    ),
 ]
 MovedGraph = Annotated[
     Path | None,
@@ -276,7 +299,11 @@ RayAddress = Annotated[
 
 
 def open_graph(folder: Path, verify: bool | None = None) -> KnowledgeGraph:
-    """Open a graph; numpy is imported only now."""
+    """Open a graph, or that of a run; numpy is imported only now."""
+    if is_run(folder):
+        from betae.training.folder import RunFolder
+
+        return RunFolder(folder).open_graph(may_have_grown=True)
     from betae.graph.graph import KnowledgeGraph
 
     return KnowledgeGraph.open(folder, verify=verify)

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from betae.cli.common import (
     AsJson,
-    GraphPath,
+    GraphOrRun,
     Overwrite,
     app,
     err,
@@ -276,7 +276,7 @@ Limit = Annotated[int | None, typer.Option(help="Maximum number to list.", min=1
 
 @app.command(epilog=examples("betae info graph --json"))
 def info(
-    graph: GraphPath,
+    graph: GraphOrRun,
     as_json: AsJson = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check all checksums, also of a large graph.")
@@ -286,16 +286,17 @@ def info(
     from betae.cli.show import draw_description
     from betae.graph.describe import describe_graph
 
-    description = describe_graph(open_graph(graph, verify=verify or None))
+    opened = open_graph(graph, verify=verify or None)
+    description = describe_graph(opened)
     if as_json:
         print_json(asdict(description), indent=2)
     else:
-        out.print(draw_description(description, title=escape(str(graph))))
+        out.print(draw_description(description, opened, title=escape(str(graph))))
 
 
 @app.command(epilog=examples("betae entities graph --search paris"))
 def entities(
-    graph: GraphPath, search: Search = "", limit: Limit = 20, as_json: AsJson = False
+    graph: GraphOrRun, search: Search = "", limit: Limit = 20, as_json: AsJson = False
 ) -> None:
     """List the entities of a graph by number of edges, or search for some."""
     _list_names("entities", graph, search, limit, as_json)
@@ -303,7 +304,7 @@ def entities(
 
 @app.command(epilog=examples("betae relations graph --search located"))
 def relations(
-    graph: GraphPath, search: Search = "", limit: Limit = None, as_json: AsJson = False
+    graph: GraphOrRun, search: Search = "", limit: Limit = None, as_json: AsJson = False
 ) -> None:
     """List the relations of a graph by number of edges, or search for some."""
     _list_names("relations", graph, search, limit, as_json)
@@ -320,7 +321,7 @@ def _list_names(kind: str, folder: Path, search: str, limit: int | None, as_json
     if as_json:
         print_json([_as_json(each, not is_entities) for each in listed], indent=2)
     elif listed:
-        out.print(draw_names(listed, graph.prefixes))
+        out.print(draw_names(listed, graph))
         if num_found > len(listed):
             say(f"{len(listed):,} of {num_found:,} {kind}; list more with --limit")
     else:
@@ -349,7 +350,7 @@ def _as_json(listed: Listed, is_relation: bool) -> dict[str, object]:
     )
 )
 def export(
-    graph: GraphPath,
+    graph: GraphOrRun,
     file: Annotated[
         Path,
         typer.Argument(

@@ -18,7 +18,7 @@ import typer
 
 from betae.cli.common import (
     NO_PROBABILITIES,
-    GraphPath,
+    GraphOrRun,
     KnownEdges,
     MovedGraph,
     RankMethod,
@@ -34,7 +34,7 @@ from betae.cli.common import (
     open_graph,
     open_or_mine,
     out,
-    parse_folder,
+    parse_graph_or_run,
     print_json,
     say,
     warn,
@@ -79,23 +79,28 @@ def explain(
     graph: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of a graph, to check names and show the exact answers of every step.",
-            parser=parse_folder,
+            help="Folder of a graph, or a run, to check names and show exact answers of each step.",
+            parser=parse_graph_or_run,
         ),
     ] = None,
     edges: KnownEdges = "all",
 ) -> None:
     """Draw the computation tree of a question, and its disjunctive normal form."""
     from betae.cli.show import draw_tree, with_exact_answers
-    from betae.queries.read import parse_question, resolve, text_or_file
+    from betae.queries.read import parse_question, read_question, text_or_file
     from betae.queries.rewrite import dnf_branches, explain_negation
+    from betae.queries.spelling import labelled
 
     opened = None if graph is None else open_graph(graph)
-    tree = parse_question(text_or_file(question), opened.prefixes if opened else {}).tree
+    text = text_or_file(question)
     if opened is None:
+        tree = parse_question(text).tree
         out.print(draw_tree(tree))
     else:
-        resolve(tree, opened)  # raises for unknown names
+        asked = read_question(text, opened, edges=edges)
+        for each in asked.notes:
+            note(f"{each}.")
+        tree = labelled(asked.tree, opened)
         out.print(draw_tree(tree, with_exact_answers(opened, edges)))
     say(f"\n{tree}")
     branches = dnf_branches(tree)
@@ -117,7 +122,7 @@ def explain(
     )
 )
 def query(
-    graph: GraphPath,
+    graph: GraphOrRun,
     question: Annotated[str | None, QUESTION] = None,
     queries: QuestionFile = None,
     edges: KnownEdges = "all",

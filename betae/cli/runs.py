@@ -523,7 +523,7 @@ def demo(
 
     check_parent(folder / "run")
     graph, query = world(), parse(DEMO_QUERY)
-    out.print(draw_description(describe_graph(graph), title="The bundled graph: world"))
+    out.print(draw_description(describe_graph(graph), graph, title="The bundled graph: world"))
     out.print(f"\n[bold]{DEMO_QUESTION}?[/bold]\n{DEMO_QUERY}\n", highlight=False)
     out.print(draw_tree(query, with_exact_answers(graph, "train")))
     known = graph.answers(query, "train")
@@ -572,13 +572,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
     )
 )
 def serve(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of a run, or of a graph, whose rules are then mined once.",
-            parser=parse_folder,
-        ),
-    ],
+    folder: RunOrGraph,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 for any free one.", min=0, max=65535)] = 8000,
     token: Annotated[

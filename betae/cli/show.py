@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,7 +39,7 @@ from betae.evaluation.tables import (
 )
 from betae.graph.names import local_name, printable, shorten
 from betae.queries.ast import Condition, Entity, Not, Project, Query
-from betae.queries.syntax import spell_condition
+from betae.queries.syntax import spell_condition, spell_name
 from betae.rules.rule_set import Rule
 
 if TYPE_CHECKING:
@@ -133,7 +133,9 @@ def draw_report(queries: QuerySet) -> Table:
 # ---- graphs and models --------------------------------------------------------------------------
 
 
-def draw_description(description: GraphDescription, title: str) -> RenderableType:
+def draw_description(
+    description: GraphDescription, graph: KnowledgeGraph, title: str
+) -> RenderableType:
     """Lay out the figures of a graph."""
     facts = _table(">", "", title=title)
     facts.show_header = False
@@ -150,7 +152,8 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     bars = _table(">edges", "relation", "", title="Frequent relations")
     most = max(description.frequent_relations.values(), default=1)
     for name, count in description.frequent_relations.items():
-        bars.add_row(f"{count:,}", Text(printable(name)), "█" * max(1, round(24 * count / most)))
+        label = graph.relation_label(2 * graph.relations.find(name)[0])
+        bars.add_row(f"{count:,}", Text(printable(label)), "█" * max(1, round(24 * count / most)))
     if not description.properties:
         return Group(facts, Text(), bars)
     values = _table(">values", ">entities", "property", "type", "range", title="Properties")
@@ -162,11 +165,12 @@ def draw_description(description: GraphDescription, title: str) -> RenderableTyp
     return Group(facts, Text(), bars, Text(), values)
 
 
-def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
+def draw_names(listed: Sequence[Listed], graph: KnowledgeGraph) -> Table:
     """Lay out entities or relations with their edge counts, labels and example edges."""
 
-    def shown(name: str) -> str:
-        return printable(shorten(name, prefixes))
+    def shown(edge: tuple[str, str, str]) -> str:
+        head, relation, tail = graph.edge_labels(edge)
+        return printable(f"{spell_name(relation)}({spell_name(head)}, {spell_name(tail)})")
 
     has_labels = any(each.labels for each in listed)
     is_any_symmetric = any(each.is_symmetric for each in listed)
@@ -175,12 +179,10 @@ def draw_names(listed: Sequence[Listed], prefixes: Mapping[str, str]) -> Table:
     table = _table(*columns, padding=(0, 2, 0, 0))
     for each in listed:
         labels = [printable(", ".join(label.text for label in each.labels))] if has_labels else []
-        examples = "; ".join(
-            f"{shown(relation)}({shown(head)}, {shown(tail)})"
-            for head, relation, tail in each.examples
-        )
+        examples = "; ".join(map(shown, each.examples))
         both_ways = share(each.reversed, each.edges - each.loops) if each.is_symmetric else ""
-        names = map(Text, [shown(each.name), *labels, *([both_ways] if is_any_symmetric else [])])
+        name = printable(shorten(each.name, graph.prefixes))
+        names = map(Text, [name, *labels, *([both_ways] if is_any_symmetric else [])])
         table.add_row(f"{each.edges:,}", *names, Text(examples, style="dim"))
     return table
 
@@ -305,12 +307,9 @@ def draw_predictions(answers: Answers, true: Collection[str]) -> Table:
 def draw_edges(edges: MissingEdges, num_shown: int = 30) -> RenderableType:
     """Lay out the most probable missing edges, each with what speaks most for it."""
 
-    def label(name: str) -> str:
-        return edges.graph.entity_label(edges.graph.entities.find(name)[0])
-
     table = _table(">probability", "missing edge", *(["since"] if edges.has_reasons else []))
     for row in islice(edges, num_shown):
-        texts = [f"{label(row['head'])} {row['relation']} {label(row['tail'])}"]
+        texts = [" ".join(row[f"{part}_label"] for part in ("head", "relation", "tail"))]
         texts += [row["reason"] or ""] if edges.has_reasons else []
         table.add_row(f"{row['probability']:.1%}", *map(Text, texts))
     left = len(edges) - num_shown

@@ -19,11 +19,10 @@ from betae.exact.unknown import unknown_values
 from betae.frames import SHOWN_ROWS, html_table, text_table
 from betae.graph.edges import EDGES, Edges, Ids
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.names import shorten
 from betae.queries.ast import Entity, Project, Query, nodes
 from betae.queries.formula import Atom, Question, Variable, walk
 from betae.queries.read import is_sparql, read_question
-from betae.queries.syntax import spell_name
+from betae.queries.spelling import spell_entity, spell_relation
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,10 +66,10 @@ class Selection:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """How many entities have no value for a condition of the question, if any."""
+        """Which names were read as others, and how many entities have no value for a condition."""
         if isinstance(self.question, Solutions):
             return ()
-        return unknown_values(self.graph, self.question, self.edges)
+        return *self.question.notes, *unknown_values(self.graph, self.question, self.edges)
 
     def __iter__(self) -> Iterator[dict[str, str | None]]:
         if isinstance(self.question, Solutions):
@@ -193,11 +192,11 @@ def _steps(question: Question) -> list[tuple[Query, int]]:
 
 def _hint(operand: Query, directed: int, graph: KnowledgeGraph) -> str:
     relation, is_inverse = divmod(directed, 2)
-    name = spell_name(shorten(graph.relations[relation], graph.prefixes))
+    name = spell_relation(graph, relation)
     wanted, found = ("tail", "head") if is_inverse else ("head", "tail")
     if isinstance(operand, Entity):
         entity = int(operand.name)
-        start = spell_name(shorten(graph.entities[entity], graph.prefixes))
+        start = spell_entity(graph, entity)
         fact = f"{graph.entity_label(entity)} is never a {wanted} of {name}, only a {found}"
     else:
         start = "?V"

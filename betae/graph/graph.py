@@ -11,6 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,9 +236,11 @@ class KnowledgeGraph:
     def entity_id(self, name: str) -> int:
         """Return the id of an entity by its name, or by a label if only one entity has it.
 
-        An IRI may be shortened by the graph's prefixes: `schema:Person`.
+        An IRI may be shortened by the graph's prefixes: `schema:Person`. Without a match, case and
+        accents are ignored.
         """
         found = self.entities.find(name, self.prefixes)
+        found = found or self.entities.find_alike(name, self.prefixes)
         if len(found) > 1:
             raise AmbiguousName(name, [self.entities[i] for i in found], "entities")
         if not found:
@@ -248,10 +251,15 @@ class KnowledgeGraph:
         return self.entities.closest(name, self.prefixes, self.adjacency().degrees())
 
     def relation_id(self, name: str) -> int:
-        """Return the id of a directed relation; `~name` is the inverse of `name`."""
+        """Return the id of a directed relation; `~name` is the inverse of `name`.
+
+        It is found as an entity is: see `entity_id`.
+        """
         bare = name.removeprefix(INVERSE)
-        for offset, written in ((0, name), (1, bare)):
-            found = self.relations.find(written, self.prefixes)
+        ways = [(0, name), (1, bare)] if bare != name else [(0, name)]
+        finds = self.relations.find, self.relations.find_alike
+        for find, (offset, written) in product(finds, ways):
+            found = find(written, self.prefixes)
             if len(found) > 1:
                 raise AmbiguousName(written, [self.relations[i] for i in found], "relations")
             if found:
@@ -269,6 +277,7 @@ class KnowledgeGraph:
         properties = self.literals.properties
         found = properties.find(name, self.prefixes)
         found = found or [i for i, each in enumerate(properties) if local_name(each) == name]
+        found = found or properties.find_alike(name, self.prefixes)
         if len(found) > 1:
             raise AmbiguousName(name, [properties[i] for i in found], "properties")
         if not found:
@@ -278,6 +287,17 @@ class KnowledgeGraph:
     def entity_label(self, entity: int) -> str:
         """Return the label of an entity, or its name, shortened by a prefix."""
         return shorten(self.entities.label(entity), self.prefixes)
+
+    def relation_label(self, relation: int) -> str:
+        """Return the label of a directed relation, or its name, whichever direction it has."""
+        return shorten(self.relations.label(relation // 2), self.prefixes)
+
+    def edge_labels(self, edge: Sequence[str]) -> tuple[str, str, str]:
+        """Return the labels of the head, relation and tail of an edge by name."""
+        head, relation, tail = edge
+        ends = (self.entity_label(self.entities.find(each)[0]) for each in (head, tail))
+        label = self.relation_label(2 * self.relations.find(relation)[0])
+        return next(ends), label, next(ends)
 
     def labels_by_name(self) -> dict[str, list[Label]]:
         """Return the labels of every entity and relation that has any, the one to show first."""

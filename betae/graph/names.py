@@ -7,7 +7,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -279,6 +280,28 @@ class Vocabulary(Sequence[str]):
             or self.names.find(expand(text, prefixes))
             or self.names.find(prefixes.get("", "") + text)
         )
+
+    def find_alike(self, text: str, prefixes: Prefixes = NO_PREFIXES) -> list[int]:
+        """Return the ids with this name or label but for case and accents, ascending.
+
+        If there are any that show it, only they are returned.
+        """
+        from betae.graph.similar import without_case
+
+        forms = {text, expand(text, prefixes), prefixes.get("", "") + text}
+        rows = [row for each in forms for row in self._without_case.find(without_case(each))]
+        labels = np.array(rows, dtype=np.int64) - len(self)  # of names it is negative
+        owners = self.labels.owners[labels[labels >= 0]]
+        is_shown = labels[labels >= 0] == np.searchsorted(self.labels.owners, owners)
+        found = {*labels[labels < 0] + len(self), *owners[is_shown]} or {*owners}
+        return sorted(map(int, found))
+
+    @cached_property
+    def _without_case(self) -> Names:
+        """The names, then the labels, without case and accents."""
+        from betae.graph.similar import without_case
+
+        return Names.from_strings([*map(without_case, chain(self.names, self.labels.texts))])
 
     def closest(
         self,

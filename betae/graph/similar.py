@@ -28,11 +28,18 @@ SPACES = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 def fold(name: str) -> str:
     """Return a name as it is compared: lower case, without accents and punctuation."""
+    name = without_case(name)
+    if not name.isascii():
+        name = "".join(each if each.isalnum() else " " for each in name)
+    return " ".join(name.translate(SPACES).split())
+
+
+def without_case(name: str) -> str:
+    """Return a name in lower case, without accents."""
     if not name.isascii():
         letters = unicodedata.normalize("NFKD", name)
-        kept = (each for each in letters if not unicodedata.combining(each))
-        name = "".join(each if each.isalnum() else " " for each in kept)
-    return " ".join(name.casefold().translate(SPACES).split())
+        name = "".join(each for each in letters if not unicodedata.combining(each))
+    return name.casefold()
 
 
 def most_similar(

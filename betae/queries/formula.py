@@ -229,6 +229,7 @@ class Question:
     """
 
     limit: int | None = None
+    notes: tuple[str, ...] = ()  # names that were read as others
     max_nodes = MAX_NODES  # of `tree`
 
     def __init__(self, variables: Iterable[Variable], formula: Formula) -> None:

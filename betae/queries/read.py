@@ -49,6 +49,7 @@ from betae.queries.formula import (
     SameValue,
     Term,
     Variable,
+    to_formula,
     walk,
 )
 from betae.queries.sparql import RDF_TYPE, parse_sparql
@@ -79,7 +80,10 @@ def read_question(
     if isinstance(question, Query):
         tree = resolve(question, graph, edges)
         structure_of(tree)  # raises if it has placeholders
-        return Question.from_tree(tree)
+        asked = Question.from_tree(tree)
+        if tree != question:  # it has names
+            asked.notes = _read_as(to_formula(question), graph)
+        return asked
     return resolve_question(parse_question(question, graph.prefixes), graph, max_nodes, edges)
 
 
@@ -91,7 +95,9 @@ def resolve_question(
 ) -> Question:
     """Resolve the names of a question that was read from text."""
     parsed.scoped()  # raises if a variable is unused or bound twice
+    notes = _read_as(parsed.formula, graph)
     parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph, edges), max_nodes
+    parsed.notes = notes
     return parsed
 
 
@@ -203,6 +209,28 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph, edges: Edges) -> F
                 return Reach(lambda *new: resolved(step(*new)), *ends, least, most)
 
     return resolved(formula)
+
+
+def _read_as(formula: Formula, graph: KnowledgeGraph) -> tuple[str, ...]:
+    """Say which names of a formula are found by ignoring case and accents."""
+    found: dict[str, str] = {}
+    for part, _ in walk(formula):
+        terms: tuple[Term, ...] = ()
+        match part:
+            case Atom(relation, head, tail):
+                terms = head, tail
+                if isinstance(relation, str) and not graph.relations.find(relation, graph.prefixes):
+                    found[relation] = graph.relation_label(graph.relation_id(relation))
+            case Equals(one, two):
+                terms = one, two
+            case Meets(Where(name), _):
+                label = local_name(graph.literals.properties[graph.property_id(name)])
+                if label != name and label.casefold() == name.casefold():
+                    found[name] = label
+        for written in (term.name for term in terms if isinstance(term, Entity)):
+            if isinstance(written, str) and not graph.entities.find(written, graph.prefixes):
+                found[written] = graph.entity_label(graph.entity_id(written))
+    return tuple(f"{name!r} was read as {label!r}" for name, label in found.items())
 
 
 def _resolve_condition(condition: Condition, graph: KnowledgeGraph, edges: Edges) -> Condition:

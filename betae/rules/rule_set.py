@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from betae.errors import StoreError
 from betae.graph.edges import Ids, are_below, are_offsets
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.names import shorten
 from betae.storage import (
     check_parts,
     read_arrays,
@@ -54,7 +53,7 @@ class Rule:
 def _atom(graph: KnowledgeGraph, relation: int, head: str, tail: str) -> str:
     if relation % 2:
         head, tail = tail, head
-    return f"{shorten(graph.relations[relation // 2], graph.prefixes)}({head}, {tail})"
+    return f"{graph.relation_label(relation)}({head}, {tail})"
 
 
 @dataclass(frozen=True)

@@ -144,11 +144,12 @@ class Served:
         questions = self.questions  # raises without a run
         from betae.answering.answerer import QuestionRequest  # here, since it imports torch
 
-        tree, limit = await self.facts.read(self.text_or_tree(question))
+        tree, limit, notes = await self.facts.read(self.text_or_tree(question))
         k = options.k if options.k is not None else limit
         if k is not None:
             check_limit(f"k is {k:,}", k, self.limits.answers)
-        asked = QuestionRequest(tree, k, options.only, options.threshold, options.explain)
+        chosen = k, options.only, options.threshold, options.explain
+        asked = QuestionRequest(tree, *chosen, notes)
         return await asyncio.wrap_future(questions.ask(asked, options.method, options.edges))
 
     async def predicted(self, query: str, accepted: Sequence[str]) -> tuple[bytes, str]:
@@ -253,7 +254,7 @@ def _add_questions(app: FastAPI, served: Served) -> None:
     @app.post("/tree", tags=["questions"], response_model=schemas.TreeResponse)
     async def tree(body: schemas.TreeBody) -> Json:
         """Return the computation tree of a question, with the exact answers of each node."""
-        query, _ = await served.facts.read(served.text_or_tree(body.question))
+        query, *_ = await served.facts.read(served.text_or_tree(body.question))
         described = await served.facts.tree(query, body.edges)
         if served.run is not None and served.run.has_model:
             its = served.questions

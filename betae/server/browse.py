@@ -15,7 +15,7 @@ from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import Label
 from betae.queries.ast import Condition, Entity, Project, Query, nodes
-from betae.queries.read import unresolve
+from betae.queries.spelling import spell_query
 from betae.queries.syntax import spell_condition
 
 if TYPE_CHECKING:  # a graph is served without torch
@@ -100,6 +100,7 @@ def describe_edge(
         "head": graph.entities[head],
         "head_label": graph.entity_label(head),
         "relation": graph.relations[relation],
+        "relation_label": graph.relation_label(2 * relation),
         "tail": graph.entities[tail],
         "tail_label": graph.entity_label(tail),
         "direction": direction,
@@ -116,7 +117,7 @@ def describe_tree(graph: KnowledgeGraph, query: Query, edges: Edges) -> dict[str
         {
             "id": index[node],
             **_operator(graph, node),
-            "text": str(unresolve(node, graph)),
+            "text": spell_query(graph, node),
             "operands": [index[operand] for operand in node.operands],
             "num_answers": len(found),
             "examples": [

@@ -12,11 +12,7 @@ import numpy as np
 from betae.graph.edges import Adjacency
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import RDF_TYPE
-from betae.graph.names import Vocabulary, shorten
-from betae.queries.ast import Entity, Query, rebuild
-from betae.queries.read import unresolve
-from betae.queries.syntax import spell_name
-from betae.queries.to_sparql import to_sparql
+from betae.queries.spelling import spell_atom, spell_entity
 
 ANSWERS = (3, 50)  # of the first example, if there are so many
 TRIED_RELATIONS = 20
@@ -54,58 +50,6 @@ def varied_questions(graph: KnowledgeGraph) -> dict[str, list[Example]]:
         turned = starts[place:] + starts[:place]  # each kind begins with another start
         found[kind] = [each for made in turned for each in made if each.about == kind]
     return found
-
-
-def spell_entity(graph: KnowledgeGraph, entity: int) -> str:
-    """Write an entity as in a question: by its label, if that is its alone."""
-    return _spell(graph.entities, graph, entity)
-
-
-def spell_relation(graph: KnowledgeGraph, relation: int) -> str:
-    """Write a relation as in a question; its id is that of the vocabulary, without direction."""
-    name = graph.relations[relation]
-    return _spell(graph.relations, graph, relation) if "://" in name else spell_name(name)
-
-
-def _spell(names: Vocabulary, graph: KnowledgeGraph, index: int) -> str:
-    return spell_name(_own_label(names, graph, index))
-
-
-def _own_label(names: Vocabulary, graph: KnowledgeGraph, index: int) -> str:
-    """Return the label of an id if no other has it, else its name."""
-    label = shorten(names.label(index), graph.prefixes)
-    is_own = names.find(label, graph.prefixes) == [index]
-    return label if is_own else shorten(names[index], graph.prefixes)
-
-
-def spell_query(graph: KnowledgeGraph, query: Query) -> str:
-    """Write a query of ids as logic text, entities by their labels where those are theirs alone."""
-
-    def spelled(node: Query) -> Query:
-        if isinstance(node, Entity) and isinstance(node.name, int):
-            return Entity(_own_label(graph.entities, graph, node.name))
-        return node
-
-    return str(unresolve(rebuild(query, spelled), graph))
-
-
-def spell_sparql(graph: KnowledgeGraph, query: Query) -> str:
-    """Write a query of ids as SPARQL, entities by their labels where those are theirs alone."""
-
-    def spelled(node: Query) -> Query:
-        if not isinstance(node, Entity) or not isinstance(node.name, int):
-            return node
-        label = graph.entities.label(node.name)
-        is_own = graph.entities.find(label) == [node.name]
-        return Entity(label if is_own else graph.entities[node.name])
-
-    return to_sparql(unresolve(rebuild(query, spelled), graph))
-
-
-def spell_atom(graph: KnowledgeGraph, relation: int, start: str, end: str) -> str:
-    """Write the edges of a directed relation, from one term to another."""
-    head, tail = (end, start) if relation % 2 else (start, end)
-    return f"{spell_relation(graph, relation // 2)}({head}, {tail})"
 
 
 # ---- making them --------------------------------------------------------------------------------

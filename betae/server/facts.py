@@ -79,8 +79,8 @@ class Facts:
         """Wait for the processes, which take some seconds to start."""
         await asyncio.gather(*map(asyncio.wrap_future, self._first))
 
-    async def read(self, question: str | Query) -> tuple[Query, int | None]:
-        """Read a question into a tree of ids, and the LIMIT of SPARQL."""
+    async def read(self, question: str | Query) -> tuple[Query, int | None, tuple[str, ...]]:
+        """Read a question into a tree of ids, with the LIMIT of SPARQL and notes on its names."""
         return await _result(self._readers, _read, question, seconds=self.limits.read_seconds)
 
     async def query(self, question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
@@ -165,11 +165,11 @@ def _start(folder: Path, store: Path, limits: Limits) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
-def _read(question: str | Query) -> tuple[Query, int | None]:
+def _read(question: str | Query) -> tuple[Query, int | None, tuple[str, ...]]:
     limits = _here["limits"]
     read = read_question(question, _here["graph"], limits.nodes)
     limits.check_tree(read.tree)
-    return read.tree, read.limit
+    return read.tree, read.limit, read.notes
 
 
 def _check(question: str | Query) -> None:
@@ -191,8 +191,13 @@ def _query(question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
         "rows": rows[:limit],
         "more": len(rows) > limit,
         "edges": edges,
-        "note": None if rows else hint_of_direction(graph, question, edges),
+        "note": _note(found.notes, None if rows else hint_of_direction(graph, question, edges)),
     }
+
+
+def _note(notes: Sequence[str], hint: str | None) -> str | None:
+    """Return notes and a hint as sentences."""
+    return " ".join([*(f"{each}." for each in notes), *([hint] if hint else [])]) or None
 
 
 def _tree(query: Query, edges: Edges) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, NAME, RDF_TYPE
 from betae.graph.names import Vocabulary, local_name, shorten
-from betae.server.examples import Example, spell_atom, spell_entity
+from betae.queries.spelling import spell_atom, spell_entity
+from betae.server.examples import Example
 
 PAGE_RELATIONS = 40
 PAGE_CLASSES = 20

@@ -11,9 +11,10 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, RDF_TYPE
 from betae.queries.ast import Entity, Project, Query, nodes
 from betae.queries.read import unresolve
+from betae.queries.spelling import spell_query, spell_sparql
 from betae.server import guide
 from betae.server.english import is_english, read_english
-from betae.server.examples import Example, spell_query, spell_sparql, varied_questions
+from betae.server.examples import Example, varied_questions
 from betae.server.limits import QUESTION_ERRORS, Refused
 from betae.server.schemas import AnswerOptions, QuestionField, from_query
 from betae.server.words import edge_in_words, in_words, plain_name

@@ -24,9 +24,9 @@ from pydantic import BaseModel, ValidationError
 from betae import __version__
 from betae.errors import BetaeError
 from betae.graph.graph import KnowledgeGraph
+from betae.queries.spelling import spell_relation
 from betae.server import guide
 from betae.server.app import Served
-from betae.server.examples import spell_relation
 from betae.server.limits import QUESTION_ERRORS, Refused
 from betae.server.tools import Tools
 

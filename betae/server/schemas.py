@@ -396,6 +396,7 @@ class EdgeEntry(_Body):
     head: str
     head_label: str
     relation: str
+    relation_label: str
     tail: str
     tail_label: str
     direction: Literal["out", "in"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,17 +24,12 @@ from betae.errors import (
     UnsupportedQuery,
 )
 from betae.graph.graph import KnowledgeGraph
-from betae.graph.names import Vocabulary, shorten
+from betae.graph.names import Vocabulary
 from betae.queries.ast import Query
 from betae.queries.read import is_sparql
+from betae.queries.spelling import spell_entity, spell_query, spell_relation
 from betae.server import guide
-from betae.server.examples import (
-    Example,
-    example_questions,
-    spell_entity,
-    spell_query,
-    spell_relation,
-)
+from betae.server.examples import Example, example_questions
 from betae.server.facts import RESULTS, TRIPLES
 from betae.server.limits import QUESTION_ERRORS, Refused, check_limit, refusal
 from betae.server.words import in_words
@@ -327,6 +322,7 @@ class MissingEdge(BaseModel):
     head: str
     head_label: str
     relation: str
+    relation_label: str
     tail: str
     tail_label: str
     probability: float
@@ -343,7 +339,7 @@ class EdgesFound(_Result):
         """List them, most probable first."""
         yield f"{len(self.edges)} of {self.total:,} missing edges:"
         for each in self.edges:
-            edge = f"{each.head_label} {each.relation} {each.tail_label}"
+            edge = f"{each.head_label} {each.relation_label} {each.tail_label}"
             yield f"- {_percent(each.probability)} {edge}"
 
 
@@ -498,7 +494,7 @@ class Tools:
         Use it if a question fails, or has no answers."""
         text = arguments.question
         try:
-            tree = await self._read(text)
+            tree, notes = await self._read(text)
             if tree is None:
                 found = await self.served.facts.query(text, "all", 1)
                 note = "It has exact answers only, since it is no tree of one variable."
@@ -523,6 +519,7 @@ class Tools:
             question=spell_query(self.graph, tree),
             words=in_words(self.graph, tree),
             steps=steps,
+            note=_sentences(notes),
         )
 
     async def ask_question(self, arguments: AskQuestion) -> QuestionAnswered:
@@ -532,23 +529,24 @@ class Tools:
         many answers there are in all, by the probabilities. limit and offset count answers of each
         status; give a status for more of one kind."""
         text = arguments.question
-        tree = await self._read(text)
+        tree, notes = await self._read(text)
         if tree is None:
             return await self._rows(arguments)
         await self._settle()
         if self.served.run is None or self.served.opening:
-            return await self._exact(arguments, tree)
-        return await self._predicted(arguments, tree)
+            return await self._exact(arguments, tree, notes)
+        return await self._predicted(arguments, tree, notes)
 
-    async def _read(self, text: str) -> Query | None:
-        """Read a question; None if it is no tree."""
+    async def _read(self, text: str) -> tuple[Query | None, tuple[str, ...]]:
+        """Read a question, with notes on its names; None if it is no tree."""
         self.served.limits.check_text(text)
         try:
-            return (await self.served.facts.read(text))[0]
+            tree, _, notes = await self.served.facts.read(text)
         except UnsupportedQuery:
             if text.strip():
-                return None
+                return None, ()
             raise
+        return tree, notes
 
     async def _rows(self, arguments: AskQuestion) -> QuestionAnswered:
         """Answer a question that is no tree, from the facts."""
@@ -581,7 +579,9 @@ class Tools:
 
         return {**found, "rows": [plain(row) for row in found["rows"][offset:]]}
 
-    async def _exact(self, arguments: AskQuestion, tree: Query) -> QuestionAnswered:
+    async def _exact(
+        self, arguments: AskQuestion, tree: Query, notes: tuple[str, ...]
+    ) -> QuestionAnswered:
         """Answer a tree from the facts, while there are no predictions."""
         note = self.predictions()  # now: the run may be there when the answers are
         start, stop = arguments.offset, arguments.offset + arguments.limit
@@ -604,10 +604,12 @@ class Tools:
             num_known=known,
             num_assumed=assumed,
             next_offset=stop if any(found[f"num_{each}"] > stop for each in kept) else None,
-            note=f"{found['note']} {note}" if found["note"] else note,
+            note=_sentences(notes, found["note"], note),
         )
 
-    async def _predicted(self, arguments: AskQuestion, tree: Query) -> QuestionAnswered:
+    async def _predicted(
+        self, arguments: AskQuestion, tree: Query, notes: tuple[str, ...]
+    ) -> QuestionAnswered:
         """Answer a tree by the run: one request for each status, which are answered together."""
         from betae.answering.answerer import QuestionRequest  # here, since it imports torch
 
@@ -641,7 +643,7 @@ class Tools:
             num_known=known,
             num_assumed=assumed,
             next_offset=stop if has_more else None,
-            note=first["note"],
+            note=_sentences(notes, *first["notes"], first["note"]),
         )
 
     async def why_edge(self, arguments: WhyEdge) -> EdgeExplained:
@@ -696,7 +698,7 @@ class Tools:
         if other not in graph.adjacency("all").neighbours(one, directed):
             return None
         ends = graph.entity_label(one), graph.entity_label(other)
-        name = shorten(graph.relations[directed // 2], graph.prefixes)
+        name = graph.relation_label(directed)
         return (ends[1], name, ends[0]) if directed % 2 else (ends[0], name, ends[1])
 
     async def missing_edges(self, arguments: MissingEdges) -> EdgesFound:
@@ -807,6 +809,12 @@ class Tools:
             spelled = ", ".join(spell_entity(graph, each) for each in entities)
             found.append(f"Entities that you may mean: {spelled}.")
         return "\n".join(found)
+
+
+def _sentences(notes: Iterable[str], *more: str | None) -> str | None:
+    """Join notes to a text."""
+    told = [each for each in (*notes, *more) if each]
+    return " ".join(each if each.endswith(".") else f"{each}." for each in told) or None
 
 
 def _summary(known: int, assumed: int, expected: float | None = None) -> str:

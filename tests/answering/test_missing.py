@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 
 from betae.answering import missing
 from betae.answering.completed import CompletedGraph
-from betae.answering.missing import MissingEdges
+from betae.answering.missing import LABEL_COLUMNS, MissingEdges
 from betae.errors import (
     AmbiguousName,
     InvalidArgument,
@@ -224,7 +224,7 @@ def test_the_columns_beside_an_edge(graph, edges):
     known, models = edges_of(graph, edges), ("betae", "complex")
     completed = guessed(graph, edges, models)
     frame = missing_edges(graph, completed, above=0)
-    assert frame.columns == [*KEY, "probability", *REASONS, *ENDS, *models]
+    assert frame.columns == [*KEY, "probability", *LABEL_COLUMNS, *REASONS, *ENDS, *models]
     heads = Counter((r, h) for h, r, _ in known)
     tails = Counter((r, t) for _, r, t in known)
 
@@ -305,8 +305,9 @@ def test_a_run_without_validation_edges_has_nothing_to_go_by(tmp_path):
 
 def test_it_prints_as_a_table():
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "<i>"), ("<i>", "likes", "a")])
-    rows = [("a", "likes", "b", 0.5), ("b", "r", "<i>", 0.0625)]
-    frame = pl.DataFrame(rows, schema=[*KEY, "probability"], orient="row")
+    edges = [("a", "likes", "b"), ("b", "r", "<i>")]
+    rows = [(*edges[0], 0.5, *edges[0]), (*edges[1], 0.0625, *edges[1])]
+    frame = pl.DataFrame(rows, schema=[*KEY, "probability", *LABEL_COLUMNS], orient="row")
     assert repr(MissingEdges(graph, frame)) == (
         "probability  head  relation  tail\n"
         "      50.0%  a     likes     b\n"
@@ -366,7 +367,7 @@ def test_tsv(odd, tmp_path):
     assert again.equals(odd)
     with (tmp_path / "edges.tsv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file, delimiter="\t")
-    assert header == [*KEY, "probability", *REASONS, *ENDS, "complex"]
+    assert header == [*KEY, "probability", *LABEL_COLUMNS, *REASONS, *ENDS, "complex"]
     assert [tuple(row[:3]) for row in rows] == list(odd.select(KEY).iter_rows())
 
 
@@ -458,7 +459,7 @@ FULL_DISK = """
 import resource, signal, sys
 import polars as pl
 from betae.errors import StoreError
-from betae.answering.missing import MissingEdges
+from betae.answering.missing import LABEL_COLUMNS, MissingEdges
 names = [str(hash(str(number))) for number in range(2000)]
 edges = pl.DataFrame({"head": names, "relation": names[::-1], "tail": names})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -87,10 +87,10 @@ def test_what_people_see(film):
     lines = [flat(line) for line in told.splitlines()]
     assert lines[0] == "edges name labels examples"
     assert lines[1].startswith("2 :heat Heat, Heiß, L.A. Heat, La Heat schema:")
-    assert "schema:director(:heat, :mann)" in lines[1]
+    assert '"directed by"(Heat, "Michael Mann")' in lines[1]
     assert lines[-1] == "2 of 4 entities; list more with --limit"
     told = flat(run_process("relations", film, "--limit", 1, COLUMNS="300").stdout)
-    assert "2 schema:director directed by, réalisé par schema:director(" in told
+    assert '2 schema:director directed by, réalisé par "directed by"(' in told
     assert "1 of 2 relations" in told
 
 

@@ -208,19 +208,18 @@ def test_it_is_fast_and_loads_little(world_store):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_run_is_not_a_graph(ask, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "graph.json").touch()
-    code, _, error = ask(tmp_path / "run", "?X . parent(?X, cat)")
+def test_a_file_is_to_be_ingested(ask, write):
+    file = write("facts.tsv", "a\tr\tb\n")
+    code, _, error = ask(file, "?X . r(a, ?X)")
     assert code == 2
-    assert "run is a run, not a graph: give the graph it was trained on." in flat(error)
+    assert f"facts.tsv is a file. Make a graph of it first: betae ingest {file}" in flat(error)
 
 
 def test_prefixes_are_shown_and_accepted(ask, write, tmp_path):
     betae.KnowledgeGraph.from_triples(write("film.ttl", FILM)).save(tmp_path / "film")
     wrong, told = ask(tmp_path / "film", "?X . schema:director(':mann', ?X)")[1:]
     assert wrong == "no answers\n"
-    assert 'of schema:director, only a tail: write schema:director(?X, ":mann")' in flat(told)
+    assert 'of "directed by", only a tail: write "directed by"(?X, "Michael Mann")' in flat(told)
     head, *rows, _ = ask(tmp_path / "film", "?X . schema:director(?X, ':mann')")[1].splitlines()
     assert head == "?X"
     assert "Heat (:heat)" in rows

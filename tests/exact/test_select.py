@@ -217,7 +217,7 @@ sys.exit(any(name in sys.modules for name in ("torch", "numba", "polars", "pyoxi
         ),
         (
             "?X . lives_in(?X, 'Ann Lee')",
-            "Ann Lee is never a tail of lives_in, only a head: write lives_in(ann, ?X).",
+            'Ann Lee is never a tail of lives_in, only a head: write lives_in("Ann Lee", ?X).',
         ),
         (Entity("Oslo")["lives_in"], "Oslo is never a head of lives_in, only a tail: write "),
         ("SELECT ?x { <Oslo> <lives_in> ?x }", "Oslo is never a head of lives_in"),

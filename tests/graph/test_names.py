@@ -20,6 +20,7 @@ from betae.graph.names import (
     shorten,
 )
 from betae.graph.triples import read_triples
+from betae.queries.read import parse_question, read_question
 from tests.manifests import edit_manifest
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -73,6 +74,55 @@ def test_inverse_relations_are_odd(toy_graph):
         assert toy_graph.relation_id(f"~{name}") == 2 * index + 1
 
 
+NAMES = Vocabulary.of(
+    ["Q1", "Q2", "Q3", "Zürich", "STAR", "Star", "likes"],
+    {
+        "Q1": [Label("hypertension")],
+        "Q2": [Label("Gabriel García Márquez"), Label("Gabo", rank=2)],
+        "Q3": [Label("GABO")],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Hypertension", ["Q1"]),
+        ("gabriel garcia marquez", ["Q2"]),
+        ("gabo", ["Q3"]),  # whose label it is; of Q2 it is only an alternative
+        ("zurich", ["Zürich"]),
+        ("star", ["STAR", "Star"]),
+        ("LIKES", ["likes"]),
+        ("hyper tension", []),
+        ("", []),
+    ],
+)
+def test_names_but_for_case_and_accents(text, found):
+    assert [NAMES[index] for index in NAMES.find_alike(text)] == found
+
+
+def test_case_and_accents_are_ignored_where_the_rest_is_unique(toy_graph, write):
+    assert toy_graph.entity_id("ANN lee") == toy_graph.entity_id("ann")
+    assert toy_graph.relation_id("Parent") == toy_graph.relation_id("parent")
+    assert toy_graph.relation_id("~Parent") == toy_graph.relation_id("~parent")
+    with pytest.raises(AmbiguousName, match="'SAM' may be any of 2 entities: cat, eve"):
+        toy_graph.entity_id("SAM")
+    film = KnowledgeGraph.from_triples(write("film.ttl", FILM))
+    assert film.entities[film.entity_id(":HEAT")] == X + "heat"
+    assert film.relations[film.relation_id("Directed By") // 2] == "https://schema.org/director"
+
+
+def test_what_a_name_was_read_as_is_said(toy_graph):
+    question = "?X . Parent('ann LEE', ?X) & ?X != CAT & lives_in(?X, Oslo)"
+    told = ("'Parent' was read as 'parent'", "'ann LEE' was read as 'Ann Lee'")
+    told += ("'CAT' was read as 'Sam'",)
+    tree = parse_question(question).tree
+    for asked in (question, tree):
+        assert set(read_question(asked, toy_graph).notes) == set(told)
+    assert set(toy_graph.select(question).notes) == set(told)
+    assert read_question("?X . parent('Ann Lee', ?X)", toy_graph).notes == ()
+
+
 def test_labels_lead_to_entities(toy_graph):
     assert toy_graph.entity_id("Ann Lee") == toy_graph.entity_id("ann")
     assert toy_graph.entity_label(toy_graph.entity_id("ann")) == "Ann Lee"
@@ -80,7 +130,7 @@ def test_labels_lead_to_entities(toy_graph):
 
 
 def test_a_shared_label_lists_the_ids(toy_graph):
-    with pytest.raises(AmbiguousName, match=r"'Sam' is the label of 2 entities: cat, eve") as info:
+    with pytest.raises(AmbiguousName, match=r"'Sam' may be any of 2 entities: cat, eve") as info:
         toy_graph.entity_id("Sam")
     assert info.value.ids == ("cat", "eve")
     assert info.value.label == "Sam"
@@ -90,7 +140,7 @@ def test_a_label_that_relations_share(write):
     facts, labels = write("facts.tsv", "a\tr\tb\na\ts\tb\n"), write("l.tsv", "r\tin\ns\tin\n")
     graph = KnowledgeGraph.from_triples(read_triples(facts, labels=labels))
     for name in ("in", "~in"):
-        with pytest.raises(AmbiguousName, match="'in' is the label of 2 relations: r, s"):
+        with pytest.raises(AmbiguousName, match="'in' may be any of 2 relations: r, s"):
             graph.relation_id(name)
 
 

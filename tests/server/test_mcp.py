@@ -16,9 +16,10 @@ from mcp.client.streamable_http import streamable_http_client
 import betae
 from betae import KnowledgeGraph
 from betae.queries.read import read_question
+from betae.queries.spelling import spell_query
 from betae.server import guide
 from betae.server.app import Served
-from betae.server.examples import example_questions, spell_query
+from betae.server.examples import example_questions
 from betae.server.limits import Limits
 from betae.server.mcp import NAMES, _call, create_mcp_server
 from betae.server.tools import Tools
@@ -397,7 +398,7 @@ def test_wrong_calls_are_told_the_right_ones(of_run):
     assert "less than or equal to 100" in told
     assert "colour" in told
     assert "entity (None by default)" in told
-    told = error(of_run, "ask_question", question="?X . parent(sam, ?X)")
+    told = error(of_run, "ask_question", question="?X . parent(anne, ?X)")
     assert "Closest" in told
     assert "find_names" in told
     told = error(of_run, "ask_question", question="?X . parent(Sam, ?X)")  # two are called Sam
