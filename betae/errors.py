@@ -65,15 +65,19 @@ class QueryError(BetaeError):
 
 
 class QuerySyntaxError(QueryError):
-    """A query text that cannot be parsed; `line` and `column` count from 1."""
+    """A query text that cannot be parsed; `line` and `column` count from 1.
 
-    def __init__(self, message: str, text: str, position: int):
+    A `hint` is what was probably meant.
+    """
+
+    def __init__(self, message: str, text: str, position: int, hint: str = ""):
         before, after = text[:position], text[position:]
         line = before.rpartition("\n")[2] + after.partition("\n")[0]
         self.column = len(before.rpartition("\n")[2]) + 1
         self.line = before.count("\n") + 1
         where = f"Line {self.line}: " if "\n" in text.strip() else ""
-        super().__init__(f"{where}{message}\n  {line}\n  {' ' * (self.column - 1)}^")
+        shown = f"{where}{message}\n  {line}\n  {' ' * (self.column - 1)}^"
+        super().__init__(f"{shown}\n{hint}" if hint else shown)
 
 
 class UnsupportedQuery(QueryError):

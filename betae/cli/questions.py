@@ -367,6 +367,7 @@ def answer(
     ray: RayAddress = None,
 ) -> None:
     """Answer a question: ranked entities, known or predicted, with probabilities."""
+    from betae.queries.mistakes import is_english
     from betae.queries.read import is_sparql, parse_question
     from betae.queries.sparql import asks_for_probability
 
@@ -381,7 +382,8 @@ def answer(
         opened = open_or_mine(run, graph)
         _write(opened.sparql(text, edges), chosen, sys.stdout, opened.graph.prefixes)
         return
-    if question is not None:  # raise for its syntax now; any prefix may be defined by the graph
+    if question is not None and not is_english(texts[0].text):  # of which the graph says more
+        # Raise for its syntax now; any prefix may be defined by the graph.
         assert parse_question(texts[0].text, defaultdict(str)).tree is not None
     with on_ray(ray) as cluster:
         opened = open_or_mine(run, graph)

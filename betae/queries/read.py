@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from betae.errors import (
     AmbiguousName,
     InvalidArgument,
+    QuerySyntaxError,
     UnknownClass,
     UnknownEntity,
     UnknownRelation,
@@ -52,6 +54,7 @@ from betae.queries.formula import (
     to_formula,
     walk,
 )
+from betae.queries.mistakes import ENGLISH, is_english
 from betae.queries.sparql import RDF_TYPE, parse_sparql
 from betae.queries.structures import from_tuple, structure_of
 from betae.queries.syntax import parse_logic
@@ -60,7 +63,8 @@ SPARQL_START = re.compile(  # after comments
     r"(\s*#(?!\d)[^\n]*\n)*\s*(select|prefix|base|ask|construct|describe)\b", flags=re.IGNORECASE
 )
 SUBCLASS = "http://www.w3.org/2000/01/rdf-schema#subClassOf"
-EXAMPLE = "Write logic text, such as '?X . capital(France, ?X)', or a SPARQL SELECT."
+SHORT_EXAMPLE = "?X . capital(France, ?X)"
+EXAMPLE = f"Write logic text, such as '{SHORT_EXAMPLE}', or a SPARQL SELECT."
 
 
 def read_question(
@@ -84,7 +88,17 @@ def read_question(
         if tree != question:  # it has names
             asked.notes = _read_as(to_formula(question), graph)
         return asked
-    return resolve_question(parse_question(question, graph.prefixes), graph, max_nodes, edges)
+    try:
+        parsed = parse_question(question, graph.prefixes)
+    except QuerySyntaxError:
+        if is_english(question):
+            from betae.queries.english import suggest_question
+
+            hint = suggest_question(graph, question)
+            shown = ENGLISH if "?X" in hint else f"{ENGLISH}, written like this: {SHORT_EXAMPLE}"
+            raise QuerySyntaxError(f"{shown}.", question, 0, hint) from None
+        raise
+    return resolve_question(parsed, graph, max_nodes, edges)
 
 
 def resolve_question(
@@ -95,9 +109,9 @@ def resolve_question(
 ) -> Question:
     """Resolve the names of a question that was read from text."""
     parsed.scoped()  # raises if a variable is unused or bound twice
-    notes = _read_as(parsed.formula, graph)
-    parsed.formula, parsed.max_nodes = _resolve_formula(parsed.formula, graph, edges), max_nodes
-    parsed.notes = notes
+    written, parsed.max_nodes = parsed.formula, max_nodes
+    parsed.formula = _resolve_formula(written, graph, edges)
+    parsed.notes = _read_as(written, graph)
     return parsed
 
 
@@ -191,7 +205,10 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph, edges: Edges) -> F
             case Atom(relation, head, tail):
                 return Atom(_relation_id(relation, graph), term(head), term(tail))
             case Equals(one, two):
-                return Equals(term(one), term(two))
+                try:
+                    return Equals(term(one), term(two))
+                except UnknownEntity as error:
+                    raise _no_value(error) from None
             case Meets(condition, each):
                 return Meets(_resolve_condition(condition, graph, edges), term(each))
             case SameValue(parts):
@@ -209,6 +226,16 @@ def _resolve_formula(formula: Formula, graph: KnowledgeGraph, edges: Edges) -> F
                 return Reach(lambda *new: resolved(step(*new)), *ends, least, most)
 
     return resolved(formula)
+
+
+def _no_value(error: UnknownEntity) -> UnknownEntity:
+    """Explain what is compared, where a name may be meant as a value."""
+    text = json.dumps(error.name, ensure_ascii=False)
+    error.args = (
+        f"{error} `=` and `!=` compare with an entity of that name. To compare a value, name its "
+        f"property: name(?X) = {text}.",
+    )
+    return error
 
 
 def _read_as(formula: Formula, graph: KnowledgeGraph) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from betae.errors import InvalidArgument, QuerySyntaxError, UnsupportedQuery
+from betae.errors import InvalidArgument, QueryError, QuerySyntaxError, UnsupportedQuery
 from betae.graph.graph import INVERSE
 from betae.graph.values import CONTAINS, MIRRORED, Value, read_value, spell_value
 from betae.queries.ast import PLACEHOLDER, Condition, Entity, IsA, Name, Query, Where, too_deep
@@ -38,13 +39,16 @@ from betae.queries.formula import (
     Variable,
     to_formula,
 )
+from betae.queries.mistakes import explain_mistake, is_cypher, is_english
 
 if TYPE_CHECKING:
     from lark import Lark
 
+LONG = 2_000  # characters of a text that is not searched for mistakes
 BARE_NAME = r"[\w/][\w/:.+\-]*"
 GRAMMAR = rf"""
     start: VARIABLE (","? VARIABLE)* "." formula
+    closed: formula
     ?formula: conjunction | conjunction (_OR conjunction)+     -> disjunction
     ?conjunction: unary | unary (_AND unary | difference)+      -> conjunction
     difference: _MINUS unary                                    -> negation
@@ -108,10 +112,33 @@ def parse_logic(text: str) -> Question:
     if not isinstance(text, str):
         raise InvalidArgument(f"{text!r} is not text: a query is written ?X . capital(France, ?X)")
     try:
-        tree = _parser().parse(text)
+        return _read(text)
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(error, text) from None
-    *targets, formula = tree.children
+
+
+def parse_closed(text: str) -> Formula:
+    """Read logic text that asks for yes or no: a formula without free variables.
+
+    With targets, it asks whether there is any answer.
+    """
+    import lark
+
+    try:
+        question = _read(text)
+    except lark.exceptions.UnexpectedInput:
+        pass
+    else:
+        return Exists(question.variables, question.formula)
+    try:
+        (tree,) = _parser().parse(text, start="closed").children
+    except lark.exceptions.UnexpectedInput as error:
+        raise _syntax_error(error, text, parse_closed) from None
+    return Question((), _formula(tree, 0)).formula  # raises if a variable is free
+
+
+def _read(text: str) -> Question:
+    *targets, formula = _parser().parse(text, start="start").children
     return Question(dict.fromkeys(map(_variable, targets)), _formula(formula, 0))
 
 
@@ -119,10 +146,33 @@ def parse_logic(text: str) -> Question:
 def _parser() -> Lark:
     import lark
 
-    return lark.Lark(GRAMMAR, parser="lalr")
+    return lark.Lark(GRAMMAR, parser="lalr", start=["start", "closed"])
 
 
-def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
+def _is_read_by(read: Callable[[str], object], text: str) -> bool:
+    import lark
+
+    try:
+        read(text)
+    except (lark.exceptions.UnexpectedInput, QueryError):
+        return False
+    return True
+
+
+def _syntax_error(error: Any, text: str, read: Callable[[str], object] = _read) -> QuerySyntaxError:
+    """Describe an error: what was meant, if that is known, else what is expected where."""
+    if read is _read and _is_read_by(parse_closed, text):
+        message = "This asks for yes or no: `betae ask` answers it, in Python `run.ask`."
+        return QuerySyntaxError(message, text, 0)
+    meant = explain_mistake(text, partial(_is_read_by, read)) if len(text) < LONG else None
+    if meant and (is_cypher(text) or is_english(text)):
+        return QuerySyntaxError(meant, text, 0)
+    found = _unexpected(error, text)
+    return QuerySyntaxError(*found, hint=meant or "")
+
+
+def _unexpected(error: Any, text: str) -> tuple[str, str, int]:
+    """Say what is expected in place of what was found: a message, the text, a position."""
     import lark
 
     if isinstance(error, lark.exceptions.UnexpectedCharacters):
@@ -130,7 +180,7 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
         expected = error.allowed or set()
         if error.char in "'\"":
             message = "A quoted name has no closing quote, or a backslash that is not doubled."
-            return QuerySyntaxError(message, text, position)
+            return message, text, position
     else:
         token = error.token
         at_end = token.type == "$END"
@@ -140,12 +190,12 @@ def _syntax_error(error: Any, text: str) -> QuerySyntaxError:
     iri = re.compile(r"<([^<>\n]*)>").match(text, position)
     if iri and "IRI" in expected:
         message = f"An IRI has no spaces; write a name in quotes: {json.dumps(iri[1])}."
-        return QuerySyntaxError(message, text, position)
+        return message, text, position
     spoken = [phrase for terminal, phrase in SPOKEN.items() if terminal in expected]
     hint = f" Expected {' or '.join(spoken)}." if spoken else ""
     if "?" not in text[:position] and spoken == [SPOKEN["VARIABLE"]]:
         hint += " A question is written like this: ?X . capital(France, ?X)"
-    return QuerySyntaxError(f"Unexpected {found}.{hint}", text, position)
+    return f"Unexpected {found}.{hint}", text, position
 
 
 def _formula(tree: Any, nesting: int) -> Formula:

@@ -284,7 +284,7 @@ def _add_home(app: FastAPI, served: Served) -> None:
     @app.post("/steps", tags=["page"], response_model=schemas.StepsResponse)
     async def steps(body: schemas.ReadBody) -> Json:
         """Tell what can be asked next about the exact answers of a question."""
-        query, _ = await served.facts.read(served.text_or_tree(body.question))
+        query, *_ = await served.facts.read(served.text_or_tree(body.question))
         return Json(await served.facts.steps(query))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from betae.graph.describe import describe_graph
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, NAME, RDF_TYPE
-from betae.graph.names import Vocabulary, local_name, shorten
+from betae.graph.names import shorten
 from betae.queries.spelling import spell_atom, spell_entity
 from betae.server.examples import Example
 
@@ -26,14 +24,6 @@ SAMPLED_TAILS = 10_000  # of such a head
 SAMPLED_ENDS = 20  # of a relation, whose classes are looked up
 NUM_EXAMPLES = 2
 NUM_CLASSES = 2  # shown of an end of a relation, or of an entity
-FEWEST_LETTERS = 3  # of a word that is searched for
-MOST_WORDS = 16
-COMMON_WORDS = {
-    *("all", "and", "any", "are", "can", "could", "does", "for", "from", "have", "how", "many"),
-    *("might", "most", "not", "than", "that", "the", "there", "they", "what", "when", "where"),
-    *("which", "who", "whose", "why", "will", "with", "would"),
-}
-STEM = 4  # letters that two forms of a word share: treat, treats, treatment
 
 
 @dataclass(frozen=True)
@@ -160,55 +150,6 @@ def _classes_of(graph: KnowledgeGraph, entity: int) -> list[str]:
     if graph.literals.size:
         found += [each.text for each in graph.literals.of_subject(entity) if each.datatype == NAME]
     return found
-
-
-# ---- names in a text ----------------------------------------------------------------------------
-
-
-def names_in(text: str, names: Vocabulary, degrees: Sequence[int]) -> list[int]:
-    """Return the ids whose names or labels share words with a text, the best first.
-
-    Rare words count more than frequent ones, whole words more than those that begin alike, short
-    names more than long ones, and of equals the id with more edges.
-    """
-    distinct = dict.fromkeys(word for word in words_of(text) if len(word) >= FEWEST_LETTERS)
-    words = [word for word in distinct if word not in COMMON_WORDS][:MOST_WORDS]
-    stems = {word: word[: max(STEM, len(word) - 3)] for word in words}
-    matches: dict[str, dict[int, float]] = {word: {} for word in words}
-    owners = chain(range(len(names)), names.labels.owners.tolist())
-    for index, name in zip(owners, chain(names, names.labels.texts), strict=True):
-        name = local_name(name)
-        folded = name.casefold()
-        present = [word for word in words if stems[word] in folded]
-        if present:
-            parts = words_of(name)
-            for word in present:
-                like = max((_likeness(word, stems[word], part) for part in parts), default=0.0)
-                if like:
-                    like *= 1 + 1 / len(parts)
-                    found = matches[word]
-                    found[index] = max(found.get(index, 0.0), like)
-    scores: Counter[int] = Counter()
-    for found in matches.values():
-        rarity = log(1 + len(names) / (1 + len(found)))
-        for index, like in found.items():
-            scores[index] += like * rarity  # type: ignore[assignment]  # floats
-    return sorted(scores, key=lambda index: (-scores[index], -degrees[index], index))
-
-
-def words_of(text: str) -> list[str]:
-    """Split a text into words: at anything that is no letter or digit, and at inner capitals."""
-    spaced = "".join(
-        f" {c}" if c.isupper() and before.islower() else c if c.isalnum() else " "
-        for before, c in zip(f" {text}", text, strict=False)
-    )
-    return spaced.casefold().split()
-
-
-def _likeness(word: str, stem: str, part: str) -> float:
-    if word == part:
-        return 1.0
-    return 0.6 if part.startswith(stem) else 0.0
 
 
 # ---- texts --------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from betae.errors import UnsupportedQuery
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, RDF_TYPE
 from betae.queries.ast import Entity, Project, Query, nodes
+from betae.queries.english import is_english, read_english
 from betae.queries.read import unresolve
 from betae.queries.spelling import spell_query, spell_sparql
 from betae.server import guide
-from betae.server.english import is_english, read_english
 from betae.server.examples import Example, varied_questions
 from betae.server.limits import QUESTION_ERRORS, Refused
 from betae.server.schemas import AnswerOptions, QuestionField, from_query
@@ -104,7 +104,7 @@ class Home:
     async def _tried(self, example: Example) -> tuple[tuple[bool, ...], dict[str, Any]] | None:
         """Answer a question; return how good it is to begin with, and what it is."""
         try:
-            query, _ = await self.served.facts.read(example.text)
+            query, *_ = await self.served.facts.read(example.text)
             told = {
                 "kind": example.about,
                 "question": spell_query(self.graph, query),
@@ -143,7 +143,7 @@ class Home:
             problem = NOT_ENGLISH if query is None else GUESSED
         else:
             try:
-                query, _ = await self.served.facts.read(self.served.text_or_tree(question))
+                query, *_ = await self.served.facts.read(self.served.text_or_tree(question))
             except UnsupportedQuery as error:
                 if isinstance(question, str) and question.strip():
                     return {**_UNSAID, "question": question, "problem": str(error)}

@@ -26,8 +26,9 @@ from betae.errors import (
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.names import Vocabulary
 from betae.queries.ast import Query
+from betae.queries.english import names_in, suggest_question
 from betae.queries.read import is_sparql
-from betae.queries.spelling import spell_entity, spell_query, spell_relation
+from betae.queries.spelling import spell_query
 from betae.server import guide
 from betae.server.examples import Example, example_questions
 from betae.server.facts import RESULTS, TRIPLES
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 15.0  # seconds to wait for a run that is being opened
 SEARCH_SECONDS = 10.0  # for missing edges; other questions wait meanwhile
-SHOWN_NAMES = 3  # of each kind, for a question that cannot be read
 STEP_REASONS = 2  # shown for a missing edge of a derivation
 STEP_EXAMPLES = 3
 PREDICTIONS = "Predictions: yes. Answers can be known, assumed or predicted, with probabilities."
@@ -476,7 +476,7 @@ class Tools:
 
         if found:
             return [*exact, *sorted({*found} - {*exact}, key=key)], False
-        return guide.names_in(text, names, counts), True
+        return names_in(text, names, counts), True
 
     @cached_property
     def _degrees(self) -> list[int]:
@@ -799,16 +799,7 @@ class Tools:
         """Say how a question is written, with names that the text may mean."""
         shown = self.examples[-1].text if self.examples else "?X . capital(France, ?X)"
         found = [f"Write logic text, such as: {shown}", SIGNS]
-        graph, start = self.graph, text[:1_000]
-        relations = guide.names_in(start, graph.relations, self._frequencies)[:SHOWN_NAMES]
-        entities = guide.names_in(start, graph.entities, self._degrees)[:SHOWN_NAMES]
-        if relations:
-            spelled = ", ".join(spell_relation(graph, each) for each in relations)
-            found.append(f"Relations that you may mean: {spelled}.")
-        if entities:
-            spelled = ", ".join(spell_entity(graph, each) for each in entities)
-            found.append(f"Entities that you may mean: {spelled}.")
-        return "\n".join(found)
+        return "\n".join([*found, suggest_question(self.graph, text)]).rstrip()
 
 
 def _sentences(notes: Iterable[str], *more: str | None) -> str | None:

@@ -98,7 +98,7 @@ def test_syntax_errors_point_at_the_place(text, line, column, words):
     with pytest.raises(QuerySyntaxError) as caught:
         parse(text)
     assert (caught.value.line, caught.value.column) == (line, column)
-    message, shown, caret = str(caught.value).split("\n")
+    message, shown, caret, *_ = str(caught.value).split("\n")
     assert words in message
     assert shown == "  " + (text.split("\n")[line - 1] if text else "")
     assert caret.index("^") == column + 1

@@ -3,8 +3,8 @@
 import pytest
 
 import betae
+from betae.queries.english import is_english, read_english
 from betae.queries.read import read_question
-from betae.server.english import is_english, read_english
 from betae.server.steps import next_steps
 from betae.server.words import in_words
 from tests.server.conftest import serving
