@@ -30,7 +30,8 @@ def is_cypher(text: str) -> bool:
 
 def is_english(text: str) -> bool:
     """Whether a text has words, but no variable and no atom."""
-    return not LOGIC.search(text) and len(re.findall(r"[^\W\d]+", text)) > 1
+    is_other = LOGIC.search(text) or is_cypher(text)
+    return not is_other and len(re.findall(r"[^\W\d]+", text)) > 1
 
 
 def explain_mistake(text: str, is_valid: Callable[[str], bool]) -> str | None:
