@@ -23,6 +23,7 @@ from betae.answering.completed import CACHE_BYTES, CompletedGraph
 from betae.answering.evidence import Evidence
 from betae.answering.missing import MissingEdges, complete
 from betae.answering.results import Answers, Status
+from betae.answering.verdict import Verdict
 from betae.answering.why import why_edge
 from betae.checks import check_choice
 from betae.cluster import Cluster
@@ -235,6 +236,19 @@ class Run:
         """
         answerer = self._kept_answerer(edges, method)
         return answerer.answer(question, k, status=status, threshold=threshold, explain=explain)
+
+    def ask(self, question: str, *, edges: Edges = "all") -> Verdict:
+        """Answer a yes/no question: whether the facts entail it, or else how probable it is.
+
+        Args:
+            question: logic text without an answer variable, such as "capital(France, Paris)" or
+                "exists ?X : borders(France, ?X) & borders(?X, Austria)"; with one, it asks whether
+                there is an answer. Or SPARQL's ASK, of which the facts alone decide.
+            edges: the edges that count as known facts.
+
+        The verdict is true if the facts say yes.
+        """
+        return self._kept_answerer(edges, "completed").ask(question)
 
     def _kept_answerer(self, edges: Edges, method: Method) -> Answerer:
         if (edges, method) not in self._answerers:

@@ -236,6 +236,50 @@ def test_weights_that_are_damaged_are_refused(mined):
             EdgeWeights.from_json({**content, "by_relation": wrong})
 
 
+# ---- yes or no ----------------------------------------------------------------------------------
+
+
+def test_an_edge_is_asked_for(mined):
+    found = mined.ask("capital(france, Paris)")
+    assert (found.status, found.probability, bool(found)) == ("known", 1.0, True)
+    assert found.notes == ("'france' was read as 'France'",)
+    assert found.answer.why.text == "France capital Paris"
+    edge = ("Austria", "located_in", "Europe")
+    found = mined.ask("located_in(Austria, Europe)", edges="train")
+    expected = mined.why(*edge, edges="train").probability
+    assert (found.status, bool(found)) == ("predicted", False)
+    assert found.probability == pytest.approx(expected, rel=1e-3)
+    assert found.answer.why.evidence.reasons
+    assert f"{expected:.1%}" in repr(found)
+    assert "Austria located_in Europe" in found._repr_html_()
+    not_it = mined.ask("!located_in(Austria, Europe)", edges="train")
+    assert (not_it.status, bool(not_it)) == ("assumed", True)
+    assert mined.ask("!capital(France, Paris)").status == "refuted"
+
+
+def test_a_formula_is_asked_for(mined):
+    neighbours = "exists ?C : borders(France, ?C) & borders(?C, Austria)"
+    found = mined.ask(neighbours)
+    assert found.status == "known"
+    assert len(found.answer.derivations) > 1  # by Germany, Switzerland or Italy
+    assert mined.ask("?C . borders(France, ?C)").status == "known"
+    assert mined.ask("borders(France, Spain) & !borders(France, Japan)").status == "assumed"
+    assert mined.ask("exists ?X, ?Y : borders(?X, ?Y) & borders(?Y, ?X)").status == "known"
+    loop = mined.ask("borders(France, France)")
+    assert (loop.status, loop.probability, bool(loop)) == ("unknown", None, False)
+    assert mined.ask("ASK { <France> <borders> <Spain> }")
+    assert not mined.ask("ASK { <France> <borders> <Japan> }")
+    for wrong, words in {
+        "": "is not a question",
+        "capital(France, ?X)": r"\?X is not bound: write `exists \?X : …` before the formula\.",
+        "!(exists ?X, ?Y : borders(?X, ?Y))": "names no entity",
+        "SELECT ?x { <France> <borders> ?x }": "no yes/no question",
+        "capital(France, New York)": 'Write: capital\\(France, "New York"\\)',
+    }.items():
+        with pytest.raises(BetaeError, match=words):
+            mined.ask(wrong)
+
+
 # ---- commands -----------------------------------------------------------------------------------
 
 
@@ -265,6 +309,14 @@ def test_commands_mine_list_and_explain(command, tmp_path):
     assert "base rate" in text
     code, text, _ = command("why", tmp_path / "run", *edge, "--edges", "train", "--json")
     assert json.loads(text)["reasons"]
+    asked = ("ask", tmp_path / "run", "located_in(Austria, Europe)", "--edges", "train")
+    code, text, _ = command(*asked)
+    assert code == 0
+    assert "it does not follow from the facts; " in text
+    assert "└── Austria located_in Europe  missing" in text
+    told = json.loads(command(*asked, "--json")[1])
+    assert (told["status"], told["holds"]) == ("predicted", False)
+    assert told["derivations"][0]["evidence"]["reasons"]
 
 
 def test_a_graph_is_asked_as_it_is(command, tmp_path):

@@ -58,6 +58,7 @@ from betae.training.folder import RunFolder
 if TYPE_CHECKING:  # rules need no torch
     from betae.answering.by_embedding import ByEmbedding
     from betae.answering.calibration import Calibration
+    from betae.answering.verdict import Verdict
 
 DEFAULT_K = 10
 PREDICTED = list(STATUSES).index("predicted")
@@ -116,6 +117,12 @@ class Answerer:
         adds the best derivations.
         """
         return self.answer_many([QuestionRequest(question, k, status, threshold, explain)])[0]
+
+    def ask(self, question: str) -> Verdict:
+        """Answer a yes/no question: see `Run.ask`."""
+        from betae.answering.verdict import give_verdict
+
+        return give_verdict(self, question)
 
     def sparql(self, text: str) -> Selection:
         """Answer a SPARQL SELECT with ?probability and ?status: see `Run.sparql`."""

@@ -185,8 +185,8 @@ class Answers:
         answers = tuple(
             {
                 **vars(answer),
-                "why": None if answer.why is None else _plain(answer.why),
-                "further": tuple(map(_plain, answer.further)),
+                "why": None if answer.why is None else plain_step(answer.why),
+                "further": tuple(map(plain_step, answer.further)),
             }
             for answer in self.answers
         )
@@ -196,7 +196,7 @@ class Answers:
         columns, *table = self.table()
         rows = "".join(
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in others)}"
-            f"<td>{escape(label)}{_html_derivations(answer)}</td></tr>"
+            f"<td>{escape(label)}{html_derivations(answer)}</td></tr>"
             for (*others, label), answer in zip(table, self.answers, strict=True)
         )
         return (
@@ -206,10 +206,10 @@ class Answers:
         )
 
 
-def _plain(step: Step) -> dict[str, Any]:
+def plain_step(step: Step) -> dict[str, Any]:
     """Return a step as a dict; `asdict` takes many times as long."""
     evidence = step.evidence and step.evidence.to_json()
-    return {**vars(step), "sources": tuple(map(_plain, step.sources)), "evidence": evidence}
+    return {**vars(step), "sources": tuple(map(plain_step, step.sources)), "evidence": evidence}
 
 
 def shown_rank(answer: Answer) -> str:
@@ -249,7 +249,8 @@ def titles(answer: Answer) -> list[str]:
     ]
 
 
-def _html_derivations(answer: Answer) -> str:
+def html_derivations(answer: Answer) -> str:
+    """Draw the derivations of an answer as nested lists."""
     found = "".join(
         f"{escape(title) and f'<br>{escape(title)}'}{_html(step)}"
         for title, step in zip(titles(answer), answer.derivations, strict=True)

@@ -18,6 +18,7 @@ import typer
 
 from betae.cli.common import (
     NO_PROBABILITIES,
+    AsJson,
     GraphOrRun,
     KnownEdges,
     MovedGraph,
@@ -429,6 +430,36 @@ def _print_answers(asked: QuestionText, found: Answers, form: Form, explain: boo
     else:
         say(found.query)
         out.print(draw_answers(found))
+
+
+# ---- ask ----------------------------------------------------------------------------------------
+
+
+@app.command(
+    epilog=examples(
+        "betae ask graph 'capital(France, Paris)'",
+        "betae ask run 'exists ?C : borders(France, ?C) & borders(?C, Austria)'",
+    )
+)
+def ask(
+    run: RunOrGraph,
+    question: Annotated[
+        str, typer.Argument(help="Logic text without an answer variable, or SPARQL's ASK.")
+    ],
+    edges: KnownEdges = "all",
+    as_json: AsJson = False,
+    graph: MovedGraph = None,
+) -> None:
+    """Answer yes or no: a fact, or how probable it is, and why."""
+    from betae.cli.show import draw_reasons
+
+    found = open_or_mine(run, graph).ask(question, edges=edges)
+    if as_json:
+        print_json(found.to_json())
+        return
+    say(repr(found))
+    if found.answer is not None:
+        out.print(*draw_reasons([found.answer]))
 
 
 # ---- one question, or a file of them ------------------------------------------------------------

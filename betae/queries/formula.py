@@ -237,9 +237,9 @@ class Question:
         if unbound := formula.free.difference(self.variables):
             names = spell(unbound)
             target = "target" if len(self.variables) == 1 else "targets"
+            use = f", or use the {target} {spell(self.variables)}" if self.variables else ""
             raise UnsupportedQuery(
-                f"{names} is not bound: write `exists {names} : …` before the formula, or use the "
-                f"{target} {spell(self.variables)}."
+                f"{names} is not bound: write `exists {names} : …` before the formula{use}."
             )
         for variable in self.variables:
             if variable not in formula.free:
