@@ -29,6 +29,7 @@ from betae.answering.results import (
     STATUSES,
     Answer,
     Answers,
+    Derived,
     Ranking,
     RankRequest,
     Status,
@@ -37,6 +38,7 @@ from betae.answering.results import (
 )
 from betae.answering.sparse import edge_probabilities
 from betae.answering.support import Ways, count_ways
+from betae.answering.unusual import KnownTails
 from betae.checks import check_choice, check_positive
 from betae.errors import InvalidArgument, StoreError
 from betae.evaluation.results import Method
@@ -63,6 +65,7 @@ if TYPE_CHECKING:  # rules need no torch
 DEFAULT_K = 10
 PREDICTED = list(STATUSES).index("predicted")
 
+Explain = Callable[[int], Derived]
 Fitted = TypeVar("Fitted", "EdgeWeights", "Calibration")
 
 
@@ -100,6 +103,7 @@ class Answerer:
     def __init__(self, graph: KnowledgeGraph, ranker: QuestionRanker, edges: Edges = "all"):
         check_choice("edges", edges, EDGES)
         self.graph, self.ranker, self.edges = graph, ranker, edges
+        self._known_tails = KnownTails(graph, edges)
 
     def answer(
         self,
@@ -177,9 +181,10 @@ class Answerer:
         if ranking.probabilities is not None:
             expected = float(listed.probabilities.sum()) + ranking.rest
         chosen = listed.choose(ranked.k, request.status, request.threshold)
+        explain = ranking.explain if request.explain else None
         return Answers(
             query=spell_query(self.graph, query),
-            answers=tuple(self._describe(listed, i, ranking, request.explain) for i in chosen),
+            answers=tuple(self._describe(query, listed, i, ranking, explain) for i in chosen),
             method=self.ranker.method,
             edges=self.edges,
             num_known=len(known),
@@ -190,13 +195,16 @@ class Answerer:
             notes=unknown_values(self.graph, Question.from_tree(query), self.edges),
         )
 
-    def _describe(self, listed: _Listed, i: int, ranking: Ranking, explain: bool) -> Answer:
+    def _describe(
+        self, query: Query, listed: _Listed, i: int, ranking: Ranking, explain: Explain | None
+    ) -> Answer:
         entity, probability = int(listed.ids[i]), float(listed.probabilities[i])
         rank, distance = int(listed.ranks[i]) or None, float(listed.distances[i])
         if rank is None and ranking.rank_of is not None:
             rank = ranking.rank_of(entity)
-        derived = ranking.explain(entity) if explain and ranking.explain else None
+        derived = explain(entity) if explain else None
         number = int(listed.num_ways[i]) or (derived and derived.number)
+        is_predicted = listed.statuses[i] == PREDICTED
         return Answer(
             self.graph.entities[entity],
             self.graph.entity_label(entity),
@@ -208,6 +216,7 @@ class Answerer:
             number,
             derived.best[1:number] if derived else (),
             derived.others if derived else 0.0,
+            self._known_tails.unusual(query, entity) if is_predicted else None,
         )
 
 

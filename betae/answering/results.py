@@ -79,6 +79,7 @@ class Answer:
     num_derivations: int | None = None  # by facts; of a prediction, if it is explained
     further: tuple[Step, ...] = ()  # the next most probable derivations
     others: float = 0.0  # what all other derivations add to the probability
+    unusual: str | None = None  # why it is an odd prediction: see `betae.answering.unusual`
 
     @property
     def derivations(self) -> tuple[Step, ...]:
@@ -138,7 +139,7 @@ class Answers:
         """
         columns = [*ANSWER_COLUMNS]
         rows = [
-            [shown_rank(answer), shown_probability(answer), answer.status, answer.label]
+            [shown_rank(answer), shown_probability(answer), answer.status, shown_label(answer)]
             for answer in self.answers
         ]
         if any((answer.num_derivations or 1) > 1 for answer in self.answers):
@@ -176,6 +177,7 @@ class Answers:
             "status": pl.String,
             "score": pl.Float64,
             "num_derivations": pl.Int64,
+            "unusual": pl.String,
         }
         rows = [[getattr(answer, column) for column in schema] for answer in self.answers]
         return pl.DataFrame(rows, schema=schema, orient="row")
@@ -215,6 +217,11 @@ def plain_step(step: Step) -> dict[str, Any]:
 def shown_rank(answer: Answer) -> str:
     """Return the rank of an answer as text."""
     return "-" if answer.rank is None else str(answer.rank)
+
+
+def shown_label(answer: Answer) -> str:
+    """Return the label of an answer, with why it is unusual."""
+    return f"{answer.label} ({answer.unusual})" if answer.unusual else answer.label
 
 
 def shown_probability(answer: Answer) -> str:

@@ -57,7 +57,9 @@ Form = Literal["table", "csv", "jsonl", "parquet"]
 FORMS: dict[str, Form] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 WIDTH_ROWS = 1000  # rows that decide the column widths of a table
 QUESTIONS_PER_BLOCK = 16  # sent to a worker of a cluster at a time
-CSV_COLUMNS = ("entity", "label", "rank", "probability", "status", "score", "num_derivations")
+CSV_COLUMNS = (
+    *("entity", "label", "rank", "probability", "status", "score", "num_derivations", "unusual"),
+)
 
 QUESTION = typer.Argument(help="Logic text, SPARQL, or a file with either.")
 QuestionFile = Annotated[

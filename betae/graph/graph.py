@@ -154,6 +154,13 @@ class KnowledgeGraph:
             raise StoreError(f"{self.folder} is damaged: {fault}. Make the graph again.")
         return found
 
+    @property
+    def has_literals(self) -> bool:
+        """Whether there are literals, told without reading any of a stored graph."""
+        if self._parts is None:
+            return self._literals is not None and self._literals.size > 0
+        return any(name.endswith(".parquet") for name in self._parts[0])
+
     @cached_property
     def classes(self) -> Vocabulary:
         """The classes of node tables; those of RDF are entities, the tails of `rdf:type`."""

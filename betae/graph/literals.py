@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ import polars as pl
 
 from betae.errors import UnsupportedQuery
 from betae.graph.names import ALTERNATIVE, Label, Names, Vocabulary, local_name
-from betae.graph.values import CONTAINS, EXAMPLES, Value, kind_of, spell_value
+from betae.graph.values import COMPARED, CONTAINS, EXAMPLES, Value, kind_of, spell_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,6 +220,14 @@ class Literals:
         rows = self.scan().filter(is_member & (pl.col("subject") >= 0))
         return rows.select(pl.col("subject").unique().sort()).collect()["subject"].to_numpy()
 
+    def types(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the classes of node tables, and (n, 2): entities, and the numbers of classes."""
+        is_class = (pl.col("datatype") == NAME) & (pl.col("subject") >= 0)
+        rows = self.scan().filter(is_class).select("subject", "text").collect()
+        names = rows["text"].unique().sort()
+        numbers = names.search_sorted(rows["text"])
+        return names.to_list(), np.column_stack([rows["subject"], numbers]).astype(np.int64)
+
     def describe(self) -> dict[str, PropertyDescription]:
         """Describe every property of entities, the most frequent first."""
         of_entities = self.scan().filter(pl.col("subject") >= 0)
@@ -342,14 +349,6 @@ KIND = (  # of a row of `STORED`; null if its text is no value of its datatype
     .then(pl.when(pl.col("time").is_not_null()).then(pl.lit("time")))
     .otherwise(pl.lit("text"))
 )
-COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 LARGEST_EXACT = 2**53  # integers above it are not all in float64
 LARGEST_INTEGER = 2**127
 

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import operator
 import re
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 Value = bool | int | float | str | dt.date | dt.time  # a datetime is a date
 Kind = Literal["boolean", "number", "date", "time", "text"]
 
 CONTAINS = "~"
-OPERATORS = ("=", "!=", "<", "<=", ">", ">=", CONTAINS)
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+OPERATORS = (*COMPARED, CONTAINS)
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # the other signs stay
 EXAMPLES: dict[Kind, str] = {  # text is in quotes
     "boolean": "true",

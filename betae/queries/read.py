@@ -287,7 +287,7 @@ def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:
     """Return the entities of a class: by edges `rdf:type`, subclasses too, or by node tables."""
     if name is PLACEHOLDER:
         raise InvalidArgument("_ is a placeholder for an entity or a relation: name a class.")
-    types, below = (_pairs(graph, relation, "all") for relation in (RDF_TYPE, SUBCLASS))
+    types, below = (edges_named(graph, relation, "all") for relation in (RDF_TYPE, SUBCLASS))
     known = {*types[:, 1].tolist(), *below.ravel().tolist()}
     wanted = graph.entities[name] if isinstance(name, int) else str(name)
     found = known & {*graph.entities.find(wanted, graph.prefixes)}
@@ -300,11 +300,11 @@ def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:
         raise UnknownClass(wanted, names.closest(wanted, graph.prefixes))
     while more := {*below[np.isin(below[:, 1], [*found])][:, 0].tolist()} - found:
         found |= more
-    types = _pairs(graph, RDF_TYPE, edges)
+    types = edges_named(graph, RDF_TYPE, edges)
     return np.union1d(members, types[np.isin(types[:, 1], [*found]), 0]).astype(np.int32)
 
 
-def _pairs(graph: KnowledgeGraph, relation: str, edges: Edges) -> Ids:
+def edges_named(graph: KnowledgeGraph, relation: str, edges: Edges) -> Ids:
     """Return the heads and tails of the edges of a relation by name, (n, 2)."""
     triples = np.concatenate([graph.written_ids[split] for split in EDGES[edges]])
     return triples[np.isin(triples[:, 1], graph.relations.names.find(relation))][:, [0, 2]]

@@ -455,6 +455,8 @@ def _test(
             is_text, tested = _without_str(tested)
             if tested == variable and literals and all(map(_is_literal, literals)):
                 values = [_value(each) for each in literals]
+                if is_text and any(tag for _, tag in values):  # STR(...) has no language
+                    raise _unsupported(f"FILTER({_spell(expression)})")
                 tests = [compare(sign, value, None if is_text else tag) for value, tag in values]
                 return any_of(tests) if sign == "=" else same_value(tests)
         case "Builtin_CONTAINS" | "Builtin_REGEX" if not is_negated:

@@ -147,9 +147,9 @@ def test_to_polars(labels):
 
     frame = answers_of(*labels).to_polars()
     columns = ["entity", "label", "rank", "probability", "status", "score", "num_derivations"]
-    assert frame.columns == columns
+    assert frame.columns == [*columns, "unusual"]
     types = [pl.String, pl.String, pl.Int64, pl.Float64, pl.String, pl.Float64, pl.Int64]
-    assert frame.dtypes == types
+    assert frame.dtypes == [*types, pl.String]
     assert frame["label"].to_list() == labels
     assert frame["entity"].to_list() == [f"id {label}" for label in labels]
     assert frame["rank"].to_list() == list(range(1, len(labels) + 1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from betae import KnowledgeGraph
-from betae.answering.results import STATUSES, shown_chance
+from betae.answering.results import STATUSES, shown_chance, shown_label
 from betae.cli.show import shown_derivation
 from betae.exact.select import select
 from betae.graph.triples import Triples
@@ -59,7 +59,9 @@ def test_a_table(made):
     assert lines[1] == found.summary()
     assert lines[2].split() == ["rank", "probability", "answer"]
     rows = [line.split() for line in lines[3:] if line.strip()]
-    assert rows == [[str(a.rank), f"{a.probability:.1%}", a.status, a.label] for a in found]
+    assert rows == [
+        [str(a.rank), f"{a.probability:.1%}", a.status, *shown_label(a).split()] for a in found
+    ]
 
 
 @pytest.mark.parametrize("method", ["completed", "embedding"])
@@ -67,7 +69,7 @@ def test_csv(made, method):
     text = answer(made, QUESTION, "--format", "csv", "-k", 3, "--method", method)
     header, *rows = csv.reader(io.StringIO(text, newline=""))
     columns = ["entity", "label", "rank", "probability", "status", "score", "num_derivations"]
-    assert header == ["query", *columns]
+    assert header == ["query", *columns, "unusual"]
     found = Run.open(made).answerer(method=method).answer(QUESTION, 3)
     assert [a.score is None for a in found] == [method == "completed"] * 3
     assert rows == [
@@ -75,6 +77,7 @@ def test_csv(made, method):
             *(found.query, a.entity, a.label, str(a.rank), str(a.probability), a.status),
             "" if a.score is None else str(a.score),
             "" if a.num_derivations is None else str(a.num_derivations),
+            a.unusual or "",
         ]
         for a in found
     ]

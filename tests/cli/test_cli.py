@@ -53,7 +53,9 @@ def test_help_answers_at_once():
         children = (after.children_user, after.children_system)
         seconds.append(sum(children) - before.children_user - before.children_system)
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("demo", "ingest", "answer", "ask", "complete", "eval"))
+    assert all(
+        word in done.stdout for word in ("demo", "ingest", "answer", "ask", "complete", "eval")
+    )
     assert min(seconds) < 0.7
 
 

@@ -174,6 +174,7 @@ def same_operands(one, other):
         '?x :n ?n FILTER(!CONTAINS(LCASE(?n), "a"))',
         '?x :n ?n FILTER(REGEX(?n, "a.c", "i"))',
         '?x :n ?n FILTER(REGEX(?n, "abc"))',
+        '?x :n ?n FILTER(STR(?n) < "a"@en)',
         '?x :d "P1D"^^xsd:duration',
         '?x :d "1975-02-30"^^xsd:date',
         "?x :l ?l . ?y :l ?l FILTER(?l < 3)",

@@ -59,6 +59,7 @@ export function bar(probability) {
 
 function explain(panel, answer, method, linkTo) {
   const graph = el("div");
+  if (answer.unusual) panel.append(el("p", {}, `Unusual: ${answer.unusual}.`));
   panel.append(graph, el("p", {}, linkTo({ entity: answer.entity }, `Browse ${answer.label}`)));
   if (answer.why) {
     drawDerivations(graph, answer);
