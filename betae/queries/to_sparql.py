@@ -21,7 +21,7 @@ from itertools import count
 from urllib.parse import quote
 
 from betae.errors import UnsupportedQuery
-from betae.graph.values import COMPARED, CONTAINS, Value, spell_value
+from betae.graph.values import CONTAINS, Value, spell_value
 from betae.queries.ast import And, Entity, IsA, Name, Not, Or, Project, Query, Where
 
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^<>\"{}|^`\\\s]*")
@@ -119,9 +119,8 @@ def _iri(name: Name) -> str:
 def _compared(condition: Where, variable: str) -> str:
     """Write the comparison of a value."""
     sign, value, language = condition.operator, condition.value, condition.language
-    if isinstance(value, bool) and sign not in ("=", "!="):  # pyoxigraph does not order them
-        kept = [spell_value(each) for each in (False, True) if COMPARED[sign](each, value)]
-        return f"{variable} IN ({', '.join(kept)})"
+    if isinstance(value, bool) and sign not in ("=", "!="):
+        raise UnsupportedQuery("In SPARQL, true and false are not ordered: write = or !=.")
     if not isinstance(value, str):
         return f"{variable} {sign} {_literal(value)}"
     text = json.dumps(value, ensure_ascii=False)
