@@ -1,8 +1,8 @@
-"""Rows of entities that satisfy a formula: several variables, cycles, paths of any length.
+"""Rows of entities that satisfy a formula: several variables, cycles, negations of rows.
 
-This evaluates one question of any shape, in NumPy; `answers` evaluates many trees with compiled
-loops. There are two since a single question should not wait for numba to load and compile, and
-since a tree can do without rows.
+This evaluates one question in NumPy; `answers` evaluates many trees with compiled loops. There are
+two since a single question should not wait for numba to load and compile, and since a tree can do
+without rows. SPARQL, with its paths of any length, is evaluated by pyoxigraph instead.
 
 The conjuncts are ordered by estimated cost. Each then filters the rows so far, or extends them,
 piece by piece, so that the first rows come out long before all are found. A variable that nothing
@@ -39,13 +39,10 @@ from betae.queries.formula import (
     Term,
     Variable,
     flatten,
-    fresh,
     walk,
 )
 
 MAX_NESTED = 60  # negations and disjunctions within one another; Python limits nested calls
-MANY_SOURCES = 64  # of a path: with more, its steps are found for all entities at once
-PATH_FANOUT = 50.0  # guess of how many entities a path reaches from one
 PIECE_ROWS = 1 << 16
 MAX_KEY = 2**62
 Indices = NDArray[np.int64]
@@ -76,10 +73,11 @@ class Joins:
         Raises now, not at the first piece, if the question is nested too deeply.
         """
         formula = question.scoped()
+        assert not any(isinstance(part, Reach) for part, _ in walk(formula))
         if any(depth > MAX_NESTED for _, depth in walk(formula)):
             raise UnsupportedQuery(
-                f"This question has more than {MAX_NESTED} negations, disjunctions or paths "
-                "within one another: ask for a part of it first."
+                f"This question has more than {MAX_NESTED} negations or disjunctions within one "
+                "another: ask for a part of it first."
             )
         return self._solve(formula, UNIT, frozenset(question.variables))
 
@@ -176,9 +174,6 @@ class Joins:
                 return len(pairs) / max(pairs.num_heads, 1) if head in bound else len(pairs)
             case Meets(condition, term):
                 return 0.1 if is_known(term) else float(len(condition.ids))
-            case Reach(_, head, tail):
-                num_known = is_known(head) + is_known(tail)
-                return (float(self.num_entities) * PATH_FANOUT, PATH_FANOUT, 0.8)[num_known]
             case Disjunction(parts):
                 branches = ([self._cost(each, bound) for each in flatten([part])] for part in parts)
                 return sum(min(costs, default=0.0) for costs in branches) + 0.7
@@ -200,8 +195,6 @@ class Joins:
                     yield table.take(np.isin(values, condition.ids))
                 elif isinstance(term, Variable):
                     yield from cross(table, {term: condition.ids})
-            case Reach(_, head, tail):
-                yield from self._follow(self._reached(step, table), head, tail, table)
             case Negation(part):
                 holds = self._nested(part, table, step.free)
                 yield table.take(~is_in(table, holds, self.num_entities))
@@ -249,43 +242,6 @@ class Joins:
             if head == tail:
                 added = {head: pairs.heads[pairs.heads == pairs.tails]}
             yield from cross(table, added)
-
-    # ---- paths of any length --------------------------------------------------------------------
-
-    def _reached(self, path: Reach, table: Bindings) -> EdgePairs:
-        """Return the ends of all paths from the heads, or to the tails, in a table."""
-        start, stop = fresh("start"), fresh("stop")
-        sources, formula = self._value(path.head, table), path.step(start, stop)
-        if is_backward := sources is None:
-            sources, formula = self._value(path.tail, table), path.step(stop, start)
-        if sources is None:
-            sources = np.arange(self.num_entities, dtype=np.int32)
-        sources = np.unique(sources).astype(np.int32)
-
-        def steps_from(nodes: NDArray[Any] | None) -> EdgePairs:
-            ends = frozenset([start, stop])
-            known = UNIT if nodes is None else Bindings(len(nodes), {start: nodes})
-            found = self._gather(self._solve(formula, known, ends), ends)
-            return EdgePairs.of(found.columns[start], found.columns[stop], self.num_entities)
-
-        all_steps = steps_from(None) if len(sources) > MANY_SOURCES else None
-        frontier = EdgePairs.of(sources, sources, self.num_entities)
-        found = frontier.keys if path.least == 0 else frontier.keys[:0]
-        hops = 0
-        while len(frontier) and (path.most is None or hops < path.most):
-            hops += 1
-            steps = steps_from(np.unique(frontier.tails)) if all_steps is None else all_steps
-            first, last = steps.tails_of(frontier.tails)
-            old = Bindings(len(frontier), {start: frontier.heads})
-            keys = [
-                piece.columns[start].astype(np.int64) * self.num_entities + piece.columns[stop]
-                for piece in extend(old, first, last, {stop: steps.tails})
-            ]
-            new = np.setdiff1d(np.concatenate([found[:0], *keys]), found)
-            found = np.union1d(found, new)
-            frontier = EdgePairs(new, self.num_entities)
-        reached = EdgePairs(found, self.num_entities)
-        return reached.inverse if is_backward else reached
 
 
 # ---- bindings and edges -------------------------------------------------------------------------

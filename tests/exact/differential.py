@@ -60,7 +60,7 @@ class Writer:
         if depth == 0 or self.random.random() < 0.5:
             return relation
         inner = self.path(depth - 1)
-        form = self.random.choice(["^({})", "({})+", "({})*", "({})?", "{}/{}", "({}|{})"])
+        form = self.random.choice(["^({})", "{}/{}", "({}|{})"])
         return form.format(inner, self.path(depth - 1))
 
     def term(self, variables):
