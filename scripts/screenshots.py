@@ -21,6 +21,7 @@ CAPITALS = (
     '?X . exists ?C : located_in(?C, Europe) & !hosted("FIFA World Cup", ?C) & capital(?C, ?X)'
 )
 ANSWERS = {"q": CAPITALS, "only": "predicted", "k": 5}
+WIDE, PHONE = 1280, 375  # pixels
 
 
 def open_page(browser: Browser, address: str, state: dict, width: int, height: int, scheme: str):
@@ -28,39 +29,44 @@ def open_page(browser: Browser, address: str, state: dict, width: int, height: i
     view = {"width": width, "height": height}
     page = browser.new_page(viewport=view, color_scheme=scheme)
     page.goto(f"{address}/?{urlencode(state)}")
-    page.locator("#examples a").first.wait_for()
+    page.locator("body[data-shown]").wait_for()
     if "q" in state:
         page.locator("#tree svg").wait_for()
-    if "entity" in state:
+    elif "entity" in state:
         page.locator("#entity .absent").wait_for()
+    else:
+        page.locator("#examples a").first.wait_for()
     return page
 
 
 def save(page: Page, name: str) -> None:
     """Save what is in view, in few colours: the files are small."""
-    picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(200)
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(128)
     picture.save(IMAGES / f"page-{name}.png", optimize=True)
     page.close()
 
 
 def take(browser: Browser, address: str) -> None:
     """Take every picture."""
-    page = open_page(browser, address, ANSWERS, 1000, 1180, "light")
+    save(open_page(browser, address, {}, WIDE, 1000, "light"), "home")
+    save(open_page(browser, address, {}, PHONE, 800, "light"), "phone-home")
+
+    page = open_page(browser, address, ANSWERS, WIDE, 1250, "light")
     page.locator(".answer").first.click()
     save(page, "answers")
 
-    page = open_page(browser, address, ANSWERS, 360, 780, "dark")
+    page = open_page(browser, address, ANSWERS, PHONE, 800, "dark")
     page.locator(".answer").first.click()
-    page.locator("#answers-section").evaluate("section => section.scrollIntoView()")
+    page.locator("#answers").evaluate("section => section.scrollIntoView()")
     save(page, "phone")
 
-    page = open_page(browser, address, {}, 1000, 480, "light")
-    page.get_by_label("Question").fill("?X . exists ?C : located_in(?C, south")
-    page.locator("#suggestions li").first.wait_for()
-    page.keyboard.press("ArrowDown")
-    save(page, "completion")
+    graph = {**ANSWERS, "only": "", "k": 10, "view": "graph"}
+    page = open_page(browser, address, graph, WIDE, 700, "light")
+    page.locator("#answers svg").wait_for()
+    page.locator("#answers-section").evaluate("section => section.scrollIntoView()")
+    save(page, "graph")
 
-    page = open_page(browser, address, {"entity": "Denmark"}, 1000, 700, "dark")
+    page = open_page(browser, address, {"entity": "Denmark"}, WIDE, 800, "dark")
     page.locator("#browse").evaluate("section => section.scrollIntoView()")
     save(page, "entity")
 

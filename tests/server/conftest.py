@@ -1,5 +1,6 @@
 """A run and a graph that are served for real, by uvicorn in a thread; clients are httpx's."""
 
+import shutil
 import threading
 from contextlib import contextmanager
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 import uvicorn
 
+import betae
 from betae import KnowledgeGraph, Run
 from betae.graph.triples import read_triples
 from betae.server.app import bind, create_app, patient
@@ -16,6 +18,7 @@ from tests.answering.helpers import save_run
 from tests.conftest import TOY, TOY_LABELS
 
 SCRIPT = "<script>alert(1)</script>"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ODD = "a/b c?é"  # a name that is no IRI and needs escapes in a path
 
 
@@ -84,3 +87,26 @@ def of_graph(graph):
     limits = Limits(depth=4, branches=3, body_bytes=20_000, result_bytes=50_000)
     with serving(graph, limits=limits) as client:
         yield client
+
+
+@pytest.fixture(scope="package")
+def of_rules(tmp_path_factory):
+    """A client of a server of rules mined from `world`, of which the training edges are known."""
+    world, folder = betae.world(), tmp_path_factory.mktemp("rules")
+    world.without(world.to_polars("test")).save(folder / "graph")
+    run = betae.mine(KnowledgeGraph.open(folder / "graph"), folder / "run")
+    run.answerer()  # fits its probabilities
+    with serving(run) as client:
+        yield client
+
+
+@pytest.fixture(scope="package")
+def browser():
+    reason = "The browser tests did not run: "
+    api = pytest.importorskip("playwright.sync_api", reason=reason + "playwright is missing.")
+    if CHROMIUM is None:
+        pytest.skip(reason + "there is no Chromium (Debian: apt-get install chromium).")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

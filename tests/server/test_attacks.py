@@ -352,6 +352,8 @@ def test_no_script_of_the_page_makes_html():
             assert word not in text, (path.name, word)
         hrefs = re.findall(r"href: *([^,}]+)", text.replace('href: "…"', ""))
         assert all(href.startswith("addressOf(") for href in hrefs), path.name
+        files = re.findall(r"\.href = ([^;]+)", text)
+        assert all(each.startswith("URL.createObjectURL(") for each in files), path.name
 
 
 def test_odd_names_are_data_everywhere(tmp_path):

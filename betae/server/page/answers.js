@@ -1,8 +1,10 @@
-// Ranked answers, and rows of exact answers.
+// Ranked answers as a list, a table or a graph, and rows of exact answers.
 
 import { drawDerivations } from "./derivation.js";
 import { count, el, percent } from "./dom.js";
 import { spell } from "./language.js";
+import { drawMap } from "./map.js";
+import { named, plain, sentence } from "./names.js";
 
 const STATUSES = {
   known: { sign: "●", words: "follows from known facts" },
@@ -10,10 +12,48 @@ const STATUSES = {
   predicted: { sign: "○", words: "requires a missing fact" },
 };
 
-export function showAnswers(holder, result, linkTo) {
-  const rows = result.answers.map((answer, place) => row(answer, place, result.method, linkTo));
-  holder.replaceChildren(legend(), el("ol", { class: "answers" }, ...rows));
-  if (!rows.length) holder.append(el("p", {}, "No answers to show."));
+export function showAnswers(holder, result, linkTo, view) {
+  const { answers } = result;
+  if (!answers.length) return holder.replaceChildren(el("p", {}, "No answers to show."));
+  if (view === "table") return holder.replaceChildren(answerTable(answers, linkTo));
+  if (view === "graph") return showMap(holder, answers);
+  const rows = answers.map((answer, place) => row(answer, place, result.method, linkTo));
+  return holder.replaceChildren(legend(), el("ol", { class: "answers" }, ...rows));
+}
+
+function answerTable(answers, linkTo) {
+  const titles = ["Answer", "Probability", "Status", "Rests on"];
+  const head = el("tr", {}, ...titles.map((text) => el("th", { scope: "col" }, text)));
+  const body = answers.map(({ entity, label, probability, status, why }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, linkTo({ entity }, named(label, entity))),
+      el("td", { class: "number" }, percent(probability, status === "known")),
+      el("td", { class: status }, signOf(status), ` ${status}`),
+      el("td", {}, why ? leaves(why).join("; ") : ""),
+    ),
+  );
+  return scrolling("Answers", el("thead", {}, head), el("tbody", {}, ...body));
+}
+
+// The edges and conditions of a derivation, in words.
+const leaves = (step) => [
+  ...(step.status === "and" ? [] : [step.edge ? sentence(step.edge) : step.text]),
+  ...step.sources.flatMap(leaves),
+];
+
+function scrolling(label, ...parts) {
+  const region = { class: "scroll", tabindex: "0", role: "region", "aria-label": label };
+  return el("div", region, el("table", {}, ...parts));
+}
+
+function showMap(holder, answers) {
+  const label = "Graph of the answers";
+  const picture = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label });
+  const key = "Answers are on the right. Solid: known edge. Dashed: missing edge.";
+  holder.replaceChildren(picture, el("p", { class: "note" }, key));
+  drawMap(picture, answers);
 }
 
 function legend() {
@@ -37,7 +77,7 @@ function row(answer, place, method, linkTo) {
       "aria-controls": panel.id,
     },
     el("span", { class: "rank" }, answer.rank === null ? "–" : `${answer.rank}`),
-    el("span", { class: "label" }, answer.label),
+    named(answer.label, answer.entity, { class: "label" }),
     el("span", { class: "status" }, signOf(answer.status), ` ${answer.status}`),
     bar(answer.probability ?? 0),
     el("span", { class: "percent" }, percent(answer.probability, answer.status === "known")),
@@ -60,7 +100,7 @@ export function bar(probability) {
 function explain(panel, answer, method, linkTo) {
   const graph = el("div");
   if (answer.unusual) panel.append(el("p", {}, `Unusual: ${answer.unusual}.`));
-  panel.append(graph, el("p", {}, linkTo({ entity: answer.entity }, `Browse ${answer.label}`)));
+  panel.append(graph, el("p", {}, linkTo({ entity: answer.entity }, `Browse ${plain(answer.label)}`)));
   if (answer.why) {
     drawDerivations(graph, answer);
   } else if (method === "embedding") {
@@ -76,17 +116,11 @@ function explain(panel, answer, method, linkTo) {
 
 export function showRows(holder, { variables, rows, more }, linkTo) {
   const head = el("tr", {}, ...variables.map((name) => el("th", { scope: "col" }, `?${name}`)));
-  const cell = (row, name) => el("td", {}, linkTo({ entity: row[name] }, row[`${name}_label`]));
+  const cell = (row, name) => el("td", {}, linkTo({ entity: row[name] }, named(row[`${name}_label`], row[name])));
   const body = rows.map((row) => el("tr", {}, ...variables.map((name) => cell(row, name))));
-  const table = el(
-    "table",
-    {},
-    el("caption", {}, "Exact answers, from known facts only"),
-    el("thead", {}, head),
-    el("tbody", {}, ...body),
-  );
-  const region = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Exact answers" };
-  holder.replaceChildren(el("div", region, table));
+  const caption = el("caption", {}, "Exact answers, from known facts only");
+  const parts = [caption, el("thead", {}, head), el("tbody", {}, ...body)];
+  holder.replaceChildren(scrolling("Exact answers", ...parts));
   if (more) holder.append(el("p", { class: "note" }, `Only the first ${rows.length} are shown.`));
 }
 

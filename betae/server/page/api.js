@@ -44,8 +44,30 @@ export const model = () => call("model");
 export const answer = (body, signal) => call("answer", { body, signal });
 export const query = (body, signal) => call("query", { body, signal });
 export const tree = (body, signal) => call("tree", { body, signal });
-export const entities = (text, limit, signal) => search("entities", text, limit, signal);
+export async function entities(text, limit, signal) {
+  const found = await search("entities", text, limit, signal);
+  const spaced = text.trim().replace(/\s+/g, "_"); // as names of IRIs are written
+  return found.total || spaced === text ? found : search("entities", spaced, limit, signal);
+}
 export const relations = (text, limit, signal) => search("relations", text, limit, signal);
+
+export const home = () => call("home");
+export const examples = () => call("examples");
+export const read = (question, signal) => call("read", { body: { question }, signal });
+
+const known = new Map(); // the last answers of POST /steps, which several parts of the page need
+const MOST_KNOWN = 20;
+
+export function steps(question) {
+  const key = JSON.stringify(question);
+  if (!known.has(key)) {
+    const found = call("steps", { body: { question } });
+    found.catch(() => known.delete(key));
+    known.set(key, found);
+    if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
+  }
+  return known.get(key);
+}
 
 export const why = (edge) => call(`why?${new URLSearchParams(edge)}`);
 

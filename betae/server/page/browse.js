@@ -5,6 +5,7 @@ import { bar } from "./answers.js";
 import { count, el, percent } from "./dom.js";
 import { showEvidence } from "./evidence.js";
 import { pathQuestion } from "./language.js";
+import { breakable, named, plain, sentence } from "./names.js";
 
 const PAGE = 200; // edges
 const FEW = 12; // edges of a relation that are shown at first
@@ -28,9 +29,9 @@ export async function showEntity(holder, name, { hasModel, linkTo, signal }) {
   draw();
   const absent = el("div");
   if (hasModel) addMissing(absent, found.entity, linkTo, signal);
-  const named = found.label === found.entity ? "" : ` (${found.entity})`;
   holder.replaceChildren(
-    el("h3", { tabindex: "-1" }, `${found.label}${named}`),
+    el("h3", { tabindex: "-1" }, named(found.label, found.entity)),
+    ...(found.label === found.entity ? [] : [el("p", { class: "note" }, ...breakable(found.entity))]),
     el("p", { class: "note" }, `${count(found.total, "known edge")}. Click a relation to follow it.`),
     valueList(found.values),
     groups,
@@ -47,7 +48,7 @@ function valueList(values) {
     lines.set(property, [...(lines.get(property) ?? []), shown]);
   }
   const cells = [...lines].flatMap(([property, texts]) => [
-    el("dt", {}, property.split(/[/#]/).pop() || property),
+    el("dt", { title: property }, plain(property)),
     el("dd", {}, texts.join(", ")),
   ]);
   return el("dl", { class: "values" }, ...cells);
@@ -64,12 +65,13 @@ function byRelation(edges) {
 }
 
 const stepOf = (edge) => ({ relation: edge.relation, inverse: edge.direction === "in" });
-const written = ({ relation, inverse }) => (inverse ? `← ${relation}` : `${relation} →`);
+const written = ({ relation, inverse }) =>
+  inverse ? `← ${plain(relation)}` : `${plain(relation)} →`;
 
 function otherEnd(edge, linkTo) {
   const [name, label] =
     edge.direction === "out" ? [edge.tail, edge.tail_label] : [edge.head, edge.head_label];
-  return linkTo({ entity: name }, label);
+  return linkTo({ entity: name }, named(label, name));
 }
 
 function group(entity, edges, linkTo) {
@@ -87,7 +89,7 @@ function group(entity, edges, linkTo) {
     });
     list.append(el("li", {}, all));
   }
-  const title = el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, written(step)));
+  const title = el("h4", {}, linkTo({ q: pathQuestion(entity, [step]) }, ...breakable(written(step))));
   return el("section", {}, title, list);
 }
 
@@ -108,7 +110,7 @@ async function addMissing(holder, name, linkTo, signal) {
   }
   const items = missing.map((edge, place) => {
     const panel = el("div", { id: `because-${place}`, class: "why", hidden: true });
-    const words = `Why ${edge.head_label} ${edge.relation} ${edge.tail_label}?`;
+    const words = `Why ${sentence([edge.head_label, edge.relation, edge.tail_label])}?`;
     const button = el(
       "button",
       { type: "button", "aria-expanded": "false", "aria-controls": panel.id, "aria-label": words },
@@ -137,25 +139,4 @@ async function toggleReasons(button, panel, { head, relation, tail }) {
   } catch (error) {
     panel.replaceChildren(el("p", { role: "alert" }, error.message));
   }
-}
-
-// ---- paths --------------------------------------------------------------------------------------
-
-const ASKED = 3; // entities whose relations are offered as the next step
-
-// Offer to extend or shorten a path, by the relations of a few entities at its end.
-export async function showPath(holder, path, ends, { linkTo, signal }) {
-  const asked = ends
-    .slice(0, ASKED)
-    .map(({ entity }) => api.edges(entity, { limit: PAGE, signal }));
-  const edges = (await Promise.all(asked)).flatMap((each) => each.edges);
-  const link = (steps) =>
-    el("li", {}, linkTo({ q: pathQuestion(path.entity, steps) }, written(steps.at(-1))));
-  const crumbs = path.steps.map((_, place) => link(path.steps.slice(0, place + 1)));
-  const next = byRelation(edges).map(([edge]) => link([...path.steps, stepOf(edge)]));
-  const start = el("li", {}, linkTo({ entity: path.entity }, path.entity));
-  holder.replaceChildren(
-    el("ol", { class: "crumbs", "aria-label": "Path" }, start, ...crumbs),
-    ...(next.length ? [el("h3", {}, "Next step"), el("ul", { class: "ends" }, ...next)] : []),
-  );
 }

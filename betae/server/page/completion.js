@@ -1,6 +1,7 @@
 // A combobox: a text field with suggestions, for keyboard, pointer and screen reader.
 
 import { el, show } from "./dom.js";
+import { plain } from "./names.js";
 
 const PAUSE = 120; // milliseconds after a key before suggestions are loaded
 
@@ -105,7 +106,7 @@ export class Completion {
 
 // The option of a name that the server has found, and what choosing it inserts.
 export const nameOption = ({ name, label, edges }, kind, insert) => ({
-  text: label === name ? name : `${label} (${name})`,
+  text: plain(label) === name ? name : `${plain(label)} (${name})`,
   kind: `${kind}${edges} edges`,
   insert,
 });

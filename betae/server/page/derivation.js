@@ -3,6 +3,7 @@
 import { count, el, percent } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
 import { showEvidence } from "./evidence.js";
+import { plain, sentence, verb } from "./names.js";
 
 const KEY = "Solid: known edge. Dashed: missing edge with its probability. Dotted: condition.";
 
@@ -17,7 +18,7 @@ export function drawDerivations(holder, answer) {
   const more = (answer.num_derivations ?? 0) - steps.length;
   const added = answer.others > 0.001 ? `; they add ${percent(answer.others)}` : "";
   const rest = more > 0 ? `And ${count(more, "derivation")} more${added}. ` : "";
-  const reasons = steps.flatMap(missing).map(({ edge, evidence }) => [edge.join(" "), evidence]);
+  const reasons = steps.flatMap(missing).map(({ edge, evidence }) => [sentence(edge), evidence]);
   const once = [...new Map(reasons)].flatMap(([edge, evidence]) => [
     el("h3", {}, `Why ${edge}?`),
     showEvidence(evidence),
@@ -40,7 +41,7 @@ function entity(name, steps, kind = "entity") {
   return {
     height,
     children: steps.flatMap((step) => reasons(step, name)),
-    draw: (width) => [frame(width, height, kind), line(name, 10, 22, width, "title")],
+    draw: (width) => [frame(width, height, kind), line(plain(name), 10, 22, width, "title")],
   };
 }
 
@@ -51,7 +52,7 @@ function reasons(step, name) {
     const [head, relation, tail] = step.edge;
     const isToIt = tail === name;
     const kind = step.status;
-    const label = kind === "missing" ? `${relation}\n${percent(step.probability)}` : relation;
+    const label = kind === "missing" ? `${verb(relation)}\n${percent(step.probability)}` : verb(relation);
     const link = { label, kind, arrow: isToIt ? "parent" : "child" };
     return [{ ...entity(isToIt ? head : tail, step.sources), link }];
   }
@@ -77,5 +78,6 @@ function sentences(step) {
   if (step.status === "and") return below;
   const sure = step.status === "known" ? "" : `, ${percent(step.probability)}`;
   const status = { known: "known", missing: "missing", not: "no such edge is known" }[step.status];
-  return [`${step.text} (${status}${sure})`, ...below];
+  const said = step.edge ? sentence(step.edge) : step.text;
+  return [`${said} (${status}${sure})`, ...below];
 }

@@ -2,12 +2,13 @@
 
 import { bar } from "./answers.js";
 import { count, el, percent } from "./dom.js";
+import { breakable, plain, sentence, verb } from "./names.js";
 
 export function showEvidence(evidence) {
   const [head, relation, tail] = evidence.edge;
   const { is_known: isKnown, probability } = evidence;
   const kind = isKnown ? "known" : "missing";
-  const label = isKnown ? relation : `${relation} · ${percent(probability)}`;
+  const label = isKnown ? verb(relation) : `${verb(relation)} · ${percent(probability)}`;
   const predicted = chain([{ name: head }, { name: tail, label, kind, isForward: true }]);
   const parts = isKnown ? evidence.reasons.map(ofReason) : partsOf(evidence);
   const largest = Math.max(...parts.map(({ amount }) => Math.abs(amount)), 1e-9);
@@ -18,7 +19,7 @@ export function showEvidence(evidence) {
     "div",
     { class: "evidence" },
     predicted,
-    el("ul", { class: "parts", "aria-label": `What speaks for ${evidence.edge.join(" ")}` }, ...items),
+    el("ul", { class: "parts", "aria-label": `What speaks for ${sentence(evidence.edge)}` }, ...items),
     el("p", { class: "note" }, isKnown ? known : total),
   );
 
@@ -63,7 +64,7 @@ function along(path, head) {
   const steps = (isFromHead ? path : [...path].reverse()).map(([from, label, to]) => {
     const isForward = from === name;
     name = isForward ? to : from;
-    return { name, label, kind: "known", isForward };
+    return { name, label: verb(label), kind: "known", isForward };
   });
   return [{ name: head }, ...steps];
 }
@@ -71,9 +72,9 @@ function along(path, head) {
 // Boxes and arrows, from left to right, or downwards where there is no room; the words follow.
 function chain(steps) {
   const parts = steps.flatMap(({ name, label, kind, isForward }) => {
-    const box = el("span", { class: "node" }, name);
+    const box = el("span", { class: "node" }, ...breakable(plain(name)));
     if (!label) return [box];
-    return [el("span", { class: `link ${kind} ${isForward ? "" : "back"}` }, label), box];
+    return [el("span", { class: `link ${kind} ${isForward ? "" : "back"}` }, ...breakable(label)), box];
   });
   return el("div", { class: "chain", "aria-hidden": "true" }, ...parts);
 }

@@ -1,4 +1,4 @@
-// Logic text: spelling of names, what may come next, and example questions.
+// Logic text: spelling of names, and what may come next.
 
 const BARE = /^[\p{L}\p{N}_/][\p{L}\p{N}_/:.+-]*$/u;
 const TOKENS =
@@ -69,27 +69,3 @@ function expected(tokens) {
 }
 
 export const variablesIn = (text) => [...new Set(text.match(/\?\w+/g) ?? [])];
-
-// ---- examples of a graph ------------------------------------------------------------------------
-
-// Example questions from an entity's outgoing edges. `sizes` has the number of edges of the hubs, the
-// entities with the most: edges to hubs are shared by many entities.
-export function examplesFrom(edges, sizes) {
-  const own = onePerRelation(edges.filter((edge) => edge.direction === "out"));
-  const toHubs = own.filter(({ tail }) => sizes.has(tail));
-  toHubs.sort((a, b) => sizes.get(a.tail) - sizes.get(b.tail));
-  const [first, second] = toHubs;
-  if (!first) return [];
-  const [a, b] = toHubs.map((edge) => atom(edge, "?X", spell(edge.tail)));
-  const further = own.find(({ tail }) => !sizes.has(tail)) ?? second;
-  const path = further && [{ ...first, inverse: true }, further];
-  return [
-    `?X . ${atom(first, spell(first.head), "?X")}`,
-    ...(path ? [pathQuestion(first.tail, path)] : []),
-    ...(second ? [`?X . ${a} & ${b}`, `?X . ${a} & !${b}`, `?X . ${a} | ${b}`] : []),
-  ];
-}
-
-function onePerRelation(edges) {
-  return [...new Map(edges.map((edge) => [edge.relation, edge])).values()];
-}

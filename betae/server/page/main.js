@@ -1,75 +1,79 @@
 // The page. Its state is in its address, and is rendered from there.
 
-import * as api from "./api.js";
+import { DEFAULTS, addressOf, current, linker } from "./address.js";
 import { showAnswers, showError, showRows, summaryOfRows } from "./answers.js";
-import { showEntity, showPath } from "./browse.js";
+import * as api from "./api.js";
+import { showEntity } from "./browse.js";
+import { Builder } from "./builder.js";
 import { Completion, nameOption } from "./completion.js";
 import { byId, count, el, show } from "./dom.js";
 import { makeEditor, oneLine } from "./editor.js";
-import { examplesFrom } from "./language.js";
-import { drawComputation, pathOf } from "./tree.js";
+import { showFilters } from "./filters.js";
+import { showExamples, showGraph } from "./home.js";
+import { learn, plain } from "./names.js";
+import { showNotations } from "./notations.js";
+import { showTake } from "./take.js";
+import { drawComputation, drawEmbedding } from "./tree.js";
 
-const DEFAULTS = { q: "", k: "10", method: "completed", only: "", entity: "" };
 const DIMS = 3; // dimensions of the embeddings to draw
-const HUBS = 60; // entities with the most edges, used for examples
+const SETTINGS = ["k", "method", "only", "view"];
+const SECTIONS = ["error", "tree-section", "answers-section", "filters", "notations"];
 let served = null; // the response of GET /model
 let asking = new AbortController();
 let browsing = new AbortController();
 
-// ---- the address --------------------------------------------------------------------------------
-
-function stateOf(address) {
-  const given = new URLSearchParams(address);
-  const state = { ...DEFAULTS };
-  for (const name of Object.keys(DEFAULTS)) state[name] = given.get(name) ?? DEFAULTS[name];
-  for (const name of ["k", "method", "only"]) {
-    const known = [...byId(name).options].map((option) => option.value);
-    if (!known.includes(state[name])) state[name] = DEFAULTS[name];
-  }
-  return { ...state, q: oneLine(state.q) };
-}
-
-function addressOf(state) {
-  const kept = Object.entries(state).filter(([name, value]) => value && value !== DEFAULTS[name]);
-  return `?${new URLSearchParams(kept)}`;
-}
-
-const current = () => stateOf(location.search);
-
-function go(changes) {
+function go(changes, isReplaced = false) {
   const address = addressOf({ ...current(), ...changes });
-  if (address !== location.search) history.pushState(null, "", address);
+  if (isReplaced) history.replaceState(null, "", address);
+  else if (address !== location.search) history.pushState(null, "", address);
   return render(changes, true);
 }
 
-// A link to the page with some changes; a plain click stays on the page.
-function linkTo(changes, text) {
-  const link = el("a", { href: addressOf({ ...current(), ...changes }) }, text);
-  link.addEventListener("click", (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
-    event.preventDefault();
-    go(changes);
-  });
-  return link;
+const linkTo = linker(go);
+
+const builder = new Builder(byId("builder"), {
+  stepsOf: (tree) => api.steps(tree),
+  change: askTree,
+});
+
+// Ask a tree that the builder made; nothing is the start.
+async function askTree(tree) {
+  if (!tree) return go({ q: "" });
+  try {
+    const said = await api.read(tree);
+    return await go({ q: said.question });
+  } catch (error) {
+    return refuse(error, current());
+  }
 }
 
 // ---- showing it ---------------------------------------------------------------------------------
 
 // Render the state in the address, or the part that a click changed.
 async function render(changes = DEFAULTS, isClicked = false) {
-  const state = current();
-  if (served.model === null) state.method = "facts";
-  byId("question").value = state.q;
-  for (const name of ["k", "method", "only"]) byId(name).value = state[name];
+  const state = settled(current());
+  byId("question").value = oneLine(state.q);
+  for (const name of SETTINGS) byId(name).value = state[name];
   show(byId("only-field"), state.method !== "facts");
-  document.title = state.q ? `${state.q} – betae` : "betae";
+  show(byId("view-field"), state.method !== "facts");
+  document.title = state.q ? `${oneLine(state.q)} – betae` : "betae";
   const isOnlyEntity = Object.keys(changes).join() === "entity";
   const parts = [];
   if (!isOnlyEntity) parts.push(ask(state));
   if ("entity" in changes) parts.push(browse(state.entity, isOnlyEntity));
   await Promise.all(parts);
+  document.body.dataset.shown = location.search; // for tests: all of it is there
   const isLost = document.activeElement === document.body; // the focused link is gone
-  if (isClicked && isLost) byId("answers-title").focus({ preventScroll: true });
+  if (isClicked && isLost) byId(state.q ? "answers-title" : "builder-title").focus({ preventScroll: true });
+}
+
+function settled(state) {
+  const known = (name) => [...byId(name).options].map(({ value }) => value);
+  const fixed = Object.fromEntries(
+    SETTINGS.map((name) => [name, known(name).includes(state[name]) ? state[name] : DEFAULTS[name]]),
+  );
+  if (served.model === null) fixed.method = "facts";
+  return { ...state, ...fixed };
 }
 
 function say(text) {
@@ -80,22 +84,60 @@ async function ask(state) {
   asking.abort();
   asking = new AbortController();
   const { signal } = asking;
-  for (const id of ["error", "tree-section", "answers-section", "path"]) show(byId(id), false);
+  for (const id of SECTIONS) show(byId(id), false);
+  for (const id of ["examples-section", "graph-section"]) show(byId(id), !state.q);
   byId("question").removeAttribute("aria-invalid");
-  if (!state.q) return say("");
+  if (!state.q) {
+    builder.show(null);
+    return say("");
+  }
   say("Asking…");
-  const [tree, answers] = await Promise.allSettled([
+  try {
+    const said = await api.read(state.q, signal);
+    if (said.near) return await goOn(said, state);
+    for (const [name, words] of Object.entries(said.spoken)) {
+      if (!name.startsWith("~")) learn(name, words);
+    }
+    builder.show(said);
+    if (said.tree) showNotations(byId("notations"), said, (q) => go({ q }));
+    show(byId("notations"), Boolean(said.tree));
+    return await answer(said, state, signal);
+  } catch (error) {
+    if (error.name === "AbortError") return undefined;
+    return refuse(error, state);
+  }
+}
+
+// A text was read by the names in it: ask what was guessed, and offer other names.
+async function goOn({ question, problem, near }, state) {
+  if (question) await go({ q: question }, true);
+  else builder.show(null);
+  const choices = near.entities.map(({ entity, label }) =>
+    el("button", { type: "button", title: entity, onclick: () => askTree({ entity }) }, plain(label)),
+  );
+  const words = choices.length ? [" Or start from ", ...choices] : [];
+  const typed = el("q", {}, state.q);
+  byId("status").append(el("span", { class: "guess choices" }, typed, ` ${problem}`, ...words));
+}
+
+async function answer(said, state, signal) {
+  const found = await answersOf(state, signal);
+  if (signal.aborted) return;
+  showResult(found, state);
+  if (!said.tree) return; // an exact question need not be a tree
+  const [tree, steps] = await Promise.allSettled([
     api.tree({ question: state.q, dims: DIMS }, signal),
-    answersOf(state, signal),
+    api.steps(said.tree),
   ]);
-  if (signal.aborted) return undefined;
-  if (answers.status === "rejected") return refuse(answers.reason, state);
-  showResult(answers.value, state);
-  if (tree.status === "rejected") return undefined; // an exact question need not be a tree
+  if (signal.aborted) return;
+  if (steps.status === "fulfilled") {
+    const add = (condition) => askTree({ and: [...(said.tree.and ?? [said.tree]), condition] });
+    showFilters(byId("filters"), steps.value, add);
+  }
+  if (tree.status === "rejected") return;
   show(byId("tree-section"), true);
-  byId("asked").textContent = tree.value.query;
   drawComputation(byId("tree"), tree.value, linkTo);
-  return offerSteps(tree.value, signal);
+  show(byId("embedding"), drawEmbedding(byId("embedding-tree"), tree.value));
 }
 
 function answersOf({ q: question, k, method, only }, signal) {
@@ -108,7 +150,8 @@ function showResult(result, state) {
   const isFacts = state.method === "facts";
   const summary = isFacts ? summaryOfRows(result) : `${result.summary}.`;
   show(byId("answers-section"), true);
-  (isFacts ? showRows : showAnswers)(byId("answers"), result, linkTo);
+  (isFacts ? showRows : showAnswers)(byId("answers"), result, linkTo, state.view);
+  showTake(byId("take"), result, state);
   say([summary, result.note].filter(Boolean).join(" "));
 }
 
@@ -121,18 +164,6 @@ function refuse(error, state) {
   say("");
   const askFacts = state.method === "facts" ? null : () => go({ method: "facts" });
   return showError(byId("error"), error, state.q, { ask: (q) => go({ q }), askFacts });
-}
-
-async function offerSteps(tree, signal) {
-  const path = pathOf(tree);
-  if (!path) return;
-  const ends = tree.nodes[tree.root].examples;
-  await showPath(byId("path"), path, ends, { linkTo, signal }).catch(ignoreAborted);
-  show(byId("path"), !signal.aborted);
-}
-
-function ignoreAborted(error) {
-  if (error.name !== "AbortError") throw error;
 }
 
 async function browse(name, isFocused) {
@@ -154,26 +185,38 @@ async function browse(name, isFocused) {
 
 // ---- the start ----------------------------------------------------------------------------------
 
-async function offerExamples() {
-  const { entities } = await api.entities("", HUBS);
-  const heads = new Set(entities.flatMap(({ examples }) => examples.map(([head]) => head)));
-  const pages = [...heads].slice(0, 2).map((name) => api.edges(name, { limit: 100 }));
-  const sizes = new Map(entities.map(({ name, edges }) => [name, edges]));
-  const questions = (await Promise.all(pages)).map(({ edges }) => examplesFrom(edges, sizes));
-  const links = [...new Set(questions.flat())].map((q) => el("li", {}, linkTo({ q }, q)));
-  byId("examples").replaceChildren(...links);
-  show(byId("examples-section"), links.length > 0);
+async function showHome() {
+  const home = await api.home();
+  const directed = home.frequent.flatMap(({ name, words }) => [
+    { relation: name, words: `it ${words.slice(1)}`.replace("  ", " ") },
+    { relation: `~${name}`, words: words.replace(/…$/, "it") },
+  ]);
+  for (const { name, words } of home.frequent) learn(name, words);
+  builder.know({ relations: directed, classes: home.classes });
+  showGraph(byId("graph"), home, linkTo);
+  show(byId("graph-section"), !current().q);
+}
+
+async function showFirstQuestions() {
+  byId("examples").replaceChildren(el("li", { class: "note" }, "Looking for some …"));
+  try {
+    showExamples(byId("examples"), await api.examples(), linkTo);
+  } catch (error) {
+    byId("examples").replaceChildren(el("li", { class: "note" }, error.message));
+  }
 }
 
 function askForToken() {
+  for (const id of ["ask", "builder-section", "browse"]) show(byId(id), false);
   show(byId("token-form"), true);
   say("Enter the token of this server.");
   byId("token").focus();
 }
 
 async function start() {
+  const home = showHome(); // before the model, which may be busy
   try {
-    served = await api.model();
+    [served] = await Promise.all([api.model(), home]);
   } catch (error) {
     if (error.status === 401) return askForToken();
     return say(error.message);
@@ -187,10 +230,9 @@ async function start() {
   byId("about").textContent = `A graph of ${sizes}. ${words}`;
   if (!model) show(byId("method-field"), false);
   if (model?.name === "rules") byId("method").querySelector("[value=embedding]").remove();
-  show(byId("ask"), true);
-  show(byId("browse"), true);
-  await Promise.all([render(), offerExamples()]);
-  return undefined;
+  for (const id of ["ask", "builder-section", "browse"]) show(byId(id), true);
+  await render();
+  return showFirstQuestions();
 }
 
 const editor = makeEditor();
@@ -206,12 +248,15 @@ new Completion(byId("find"), byId("found"), {
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   editor.close();
-  const [q, k, method, only] = ["question", "k", "method", "only"].map((id) => byId(id).value);
-  go({ q: q.trim(), k, method, only });
+  go({ q: byId("question").value.trim() });
 });
-for (const id of ["k", "method", "only"]) {
-  byId(id).addEventListener("change", () => byId("ask").requestSubmit());
+for (const id of SETTINGS) {
+  byId(id).addEventListener("change", () => go({ [id]: byId(id).value }));
 }
+byId("start").addEventListener("click", (event) => {
+  event.preventDefault();
+  go({ q: "", entity: "" });
+});
 byId("find-form").addEventListener("submit", (event) => {
   event.preventDefault();
   go({ entity: byId("find").value.trim() });

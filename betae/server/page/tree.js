@@ -3,32 +3,39 @@
 import { densities } from "./beta.js";
 import { count, el } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
+import { plain } from "./names.js";
 
 const SIGNS = { and: "∧ and", or: "∨ or", not: "¬ not" };
 const CURVES = 40; // the height of the field of densities
 
 export function drawComputation(holder, tree, linkTo) {
+  const plainTree = { ...tree, nodes: tree.nodes.map((node) => ({ ...node, embeddings: [] })) };
+  draw(holder, plainTree, "Computation tree; the same follows as text.");
+  const note = "Each part of the question with its number of exact answers.";
+  holder.append(el("p", { class: "note" }, note), asText(tree, linkTo));
+}
+
+// The same tree with the embedding of each node; false if it has none.
+export function drawEmbedding(holder, tree) {
+  const has = tree.nodes.some((node) => node.embeddings?.length);
+  if (has) {
+    draw(holder, tree, "Embeddings of the computation tree.");
+    holder.append(noteOn(tree));
+  }
+  return has;
+}
+
+function draw(holder, tree, label) {
   const picture = el("div", { class: "picture" });
-  holder.replaceChildren(picture, note(tree), asText(tree, linkTo));
-  const label = `Computation tree of ${tree.query}; the same follows as text.`;
+  holder.replaceChildren(picture);
   const make = (isNarrow) => item(tree, tree.root, isNarrow);
   drawTree(picture, make, { label, boxWidth: 158, gap: 34 });
 }
 
-// A question that only follows relations from one entity is a path: its start and its steps.
-export function pathOf(tree) {
-  const steps = [];
-  let node = tree.nodes[tree.root];
-  while (node.operator === "project") {
-    steps.unshift({ relation: node.relation, inverse: node.inverse });
-    node = tree.nodes[node.operands[0]];
-  }
-  return node.operator === "entity" && steps.length ? { entity: node.entity, steps } : null;
-}
-
 function title(node) {
-  if (node.operator !== "project") return SIGNS[node.operator] ?? node.label;
-  return node.inverse ? `← ${node.label.replace(/^~/, "")}` : `→ ${node.label}`;
+  if (node.operator !== "project") return SIGNS[node.operator] ?? plain(node.label);
+  const label = plain(node.label.replace(/^~/, ""));
+  return node.inverse ? `← ${label}` : `→ ${label}`;
 }
 
 // Branches of a union have an embedding each; the first is drawn.
@@ -60,25 +67,22 @@ function entropyOf({ embeddings }) {
   return `entropy ${shown.join(", ")}`;
 }
 
-function note(tree) {
-  const numbers = "Each node shows its number of exact answers.";
+function noteOn(tree) {
   const dims = tree.nodes.flatMap((node) => node.embeddings ?? [])[0]?.alpha?.length;
-  const curves =
-    ` Curves: the Beta densities of the first ${dims} dimensions of each embedding, from 0 to 1. ` +
-    "Lower entropy: the model is more certain of the set.";
-  return el("p", { class: "note" }, numbers, dims ? curves : "");
+  const curves = `Curves: the Beta densities of the first ${dims} dimensions of each embedding, from 0 to 1. `;
+  const entropy = "Lower entropy: the model is more certain of the set.";
+  return el("p", { class: "note" }, dims ? curves : "", entropy);
 }
 
 function asText(tree, linkTo) {
   const rows = tree.nodes.map((node) => {
     const more = node.num_answers > node.examples.length ? ", …" : "";
-    const some = node.examples.map((example) => example.label).join(", ");
-    const entropy = node.embeddings?.[0]?.entropy === undefined ? "" : `, ${entropyOf(node)}`;
+    const some = node.examples.map((example) => plain(example.label)).join(", ");
     return el(
       "li",
       {},
       linkTo({ q: node.text }, node.text),
-      ` ${count(node.num_answers, "exact answer")}${entropy}${some && ": "}${some}${more}`,
+      ` ${count(node.num_answers, "exact answer")}${some && ": "}${some}${more}`,
     );
   });
   return el("details", {}, el("summary", {}, "The tree as text"), el("ol", {}, ...rows));
