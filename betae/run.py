@@ -11,8 +11,10 @@ run.evaluate(graph.sample("1p", "2in", split="test"))
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,7 +29,7 @@ from betae.answering.verdict import Verdict
 from betae.answering.why import why_edge
 from betae.checks import check_choice
 from betae.cluster import Cluster
-from betae.errors import InvalidArgument
+from betae.errors import BetaeError, InvalidArgument
 from betae.evaluation.results import (
     Evaluation,
     Method,
@@ -89,7 +91,27 @@ class Run:
         return Run.open, (address_of(self.folder), graph)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        return f"Run({str(self.folder)!r}, {self._predictors()})"
+
+    def _repr_html_(self) -> str:
+        told = f"<p>{escape(repr(self))}</p>"
+        with suppress(BetaeError):  # its graph may have moved
+            told += self.graph._repr_html_()
+        return told
+
+    def _predictors(self) -> str:
+        """Say what it predicts by."""
+        try:
+            found = (
+                [read_manifest(self.model_folder, "model")["model"]["name"]]
+                if self.has_model
+                else []
+            )
+            found += ["complex"] if RunFolder(self._parts.predictor).has_model else []
+            found += [f"{len(self.rules):,} rules"] if self.rules is not None else []
+        except BetaeError as error:
+            return f"damaged: {error}"
+        return " + ".join(found) or "nothing yet"
 
     # ---- what it is ---------------------------------------------------------------------------
 

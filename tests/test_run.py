@@ -76,6 +76,8 @@ def test_training_gives_a_run_that_opens_as_it_was(trained, folder):
     assert [line["step"] for line in opened.metrics if "mrr" in line] == [5, 10]
     assert opened.model_folder.name == trained.model_folder.name
     assert str(folder / "run") in repr(opened)
+    assert f"{opened.model().name}" in repr(opened)
+    assert repr(opened.graph) in opened._repr_html_()
 
 
 def test_the_model_scores_and_leaves_nothing_out(trained):

@@ -257,6 +257,25 @@ def test_an_edge_is_asked_for(mined):
     assert mined.ask("!capital(France, Paris)").status == "refuted"
 
 
+def test_everything_shows_itself(mined):
+    assert repr(mined) == f"Run({str(mined.folder)!r}, {len(mined.rules):,} rules)"
+    assert "<td>borders</td>" in mined.graph._repr_html_()
+    answerer = mined.answerer("train")
+    assert repr(mined.graph) in repr(answerer)
+    assert "edges='train'" in repr(answerer)
+    assert "known edges train" in answerer._repr_html_()
+    answers = answerer.answer("?X . located_in(?X, Europe)", 3, status="predicted", explain=True)
+    first = answers[0]
+    assert first.id == mined.graph.entity_id(first.entity)
+    assert repr(first) == f"Answer(#{first.id} {first.label!r}, predicted, {first.probability:.1%})"
+    assert "<svg" in first._repr_html_()
+    found = mined.why("Austria", "located_in", "Europe", edges="train")
+    assert repr(found) == str(found)
+    html = found._repr_html_()
+    assert html.count('aria-label="Austria ') == len([each for each in found.reasons if each.paths])
+    assert html.count("<tr>") == len(found.lines())
+
+
 def test_a_formula_is_asked_for(mined):
     neighbours = "exists ?C : borders(France, ?C) & borders(?C, Austria)"
     found = mined.ask(neighbours)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -104,6 +105,13 @@ class Answerer:
         check_choice("edges", edges, EDGES)
         self.graph, self.ranker, self.edges = graph, ranker, edges
         self._known_tails = KnownTails(graph, edges)
+
+    def __repr__(self) -> str:
+        return f"Answerer({self.graph!r}, method={self.ranker.method!r}, edges={self.edges!r})"
+
+    def _repr_html_(self) -> str:
+        how = f"Answerer: method {self.ranker.method}, known edges {self.edges}"
+        return f"<p>{escape(how)}</p>{self.graph._repr_html_()}"
 
     def answer(
         self,
@@ -217,6 +225,7 @@ class Answerer:
             derived.best[1:number] if derived else (),
             derived.others if derived else 0.0,
             self._known_tails.unusual(query, entity) if is_predicted else None,
+            entity,
         )
 
 

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import zip_longest
 from typing import Any
+
+from betae.answering.drawing import draw_path, log_odds_bar
 
 Edge = tuple[str, str, str]  # head, relation, tail
 Path = tuple[Edge, ...]
@@ -27,6 +30,10 @@ class Reason:
     cases: int  # cases in which it applies
     num_paths: int = 0  # of a rule, from head to tail
     paths: tuple[Path, ...] = ()  # some of them
+
+    def drawing(self) -> str:
+        """Draw the first path as inline SVG; empty without one."""
+        return f"<br>{draw_path(self.paths[0])}" if self.paths else ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,9 @@ class Evidence:
             found.append((amount(self.log_odds), f"in all: {self.probability:.1%}"))
         return found
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [f"{number:>6}  {text}" for number, text in self.lines()]
         return "\n".join([self.summary(), *lines])
@@ -84,9 +94,13 @@ class Evidence:
         return {**plain, "reasons": reasons, "log_odds": self.log_odds}
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{number}</td><td>{escape(text)}</td></tr>" for number, text in self.lines()
-        )
+        lines = self.lines()
+        most = max((abs(float(number)) for number, _ in lines if number), default=0.0)
+        rows = ""
+        for (number, text), reason in zip_longest(lines, self.reasons):
+            bar = log_odds_bar(float(number), most) if number else ""
+            drawing = reason.drawing() if reason else ""
+            rows += f"<tr><td>{number}</td><td>{bar}</td><td>{escape(text)}{drawing}</td></tr>"
         return f"<p>{escape(self.summary())}</p><table><tbody>{rows}</tbody></table>"
 
 

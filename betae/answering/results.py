@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from betae.answering.drawing import probability_bar
 from betae.answering.evidence import Evidence, Reason
 from betae.evaluation.results import Method
 from betae.frames import text_table
@@ -80,6 +81,15 @@ class Answer:
     further: tuple[Step, ...] = ()  # the next most probable derivations
     others: float = 0.0  # what all other derivations add to the probability
     unusual: str | None = None  # why it is an odd prediction: see `betae.answering.unusual`
+    id: int | None = None  # of the entity in the graph
+
+    def __repr__(self) -> str:
+        sure = "" if self.probability is None else f", {shown_probability(self)}"
+        return f"Answer(#{self.id} {self.label!r}, {self.status}{sure})"
+
+    def _repr_html_(self) -> str:
+        bar = "" if self.probability is None else f" {probability_bar(self.probability)}"
+        return f"<p>{escape(repr(self))}{bar}</p>{html_derivations(self)}"
 
     @property
     def derivations(self) -> tuple[Step, ...]:
@@ -196,11 +206,14 @@ class Answers:
 
     def _repr_html_(self) -> str:
         columns, *table = self.table()
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in others)}"
-            f"<td>{escape(label)}{html_derivations(answer)}</td></tr>"
-            for (*others, label), answer in zip(table, self.answers, strict=True)
-        )
+        bar = columns.index("probability")
+        rows = ""
+        for (*others, label), answer in zip(table, self.answers, strict=True):
+            cells = [escape(cell) for cell in others]
+            if answer.probability is not None:
+                cells[bar] += f"<br>{probability_bar(answer.probability)}"
+            cells.append(f"{escape(label)}{html_derivations(answer)}")
+            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         return (
             f"<p><code>{escape(self.query)}</code><br>{escape(self.summary())}</p><table><thead>"
             f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr></thead>"
@@ -270,7 +283,10 @@ def _html(step: Step) -> str:
     if step.status == "and":
         return f"<ul>{inner}</ul>"
     sure = "" if step.status == "known" else f", {escape(shown_chance(step))}"
-    reasons = "".join(f"<li><small>{escape(reason.text)}</small></li>" for reason in _reasons(step))
+    reasons = "".join(
+        f"<li><small>{escape(reason.text)}</small>{reason.drawing()}</li>"
+        for reason in _reasons(step)
+    )
     inner += f"<ul>{reasons}</ul>" if reasons else ""
     return f"<ul><li>{escape(step.text)} <i>({step.status}{sure})</i>{inner}</li></ul>"
 

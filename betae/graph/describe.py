@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,25 @@ def describe_graph(graph: KnowledgeGraph) -> GraphDescription:
         frequent_relations={graph.relations[r]: int(frequencies[r]) for r in frequent},
         fingerprint=graph.fingerprint,
         properties=graph.literals.describe(),
+    )
+
+
+def to_html(graph: KnowledgeGraph) -> str:
+    """Return the size of a graph and its frequent relations, with an example each, as HTML."""
+    triples = np.concatenate([graph.written_ids[split] for split in SPLITS])
+    relations, first, counts = np.unique(triples[:, 1], return_index=True, return_counts=True)
+    rows = ""
+    for place in np.argsort(-counts, kind="stable")[:NUM_FREQUENT].tolist():
+        head, _, tail = triples[first[place]].tolist()
+        label = graph.relation_label(2 * int(relations[place]))
+        such = f"{graph.entity_label(head)} → {graph.entity_label(tail)}"
+        cells = f"{counts[place]:,}", label, such
+        rows += f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    more = len(relations) - NUM_FREQUENT
+    left = f"<p>{more:,} more relations</p>" if more > 0 else ""
+    return (
+        f"<p>{escape(repr(graph))}</p><table><thead><tr><th>edges</th><th>relation</th>"
+        f"<th>such as</th></tr></thead><tbody>{rows}</tbody></table>{left}"
     )
 
 

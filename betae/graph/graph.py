@@ -180,6 +180,11 @@ class KnowledgeGraph:
     def __repr__(self) -> str:
         return in_words(self._counts())
 
+    def _repr_html_(self) -> str:
+        from betae.graph.describe import to_html
+
+        return to_html(self)
+
     # ---- questions ------------------------------------------------------------------------
     #
     # The front door: these call modules that build on this one, so they import them when called.

@@ -53,9 +53,7 @@ def test_help_answers_at_once():
         children = (after.children_user, after.children_system)
         seconds.append(sum(children) - before.children_user - before.children_system)
     assert done.returncode == 0
-    assert all(
-        word in done.stdout for word in ("demo", "ingest", "answer", "ask", "complete", "eval")
-    )
+    assert all(word in done.stdout for word in ("demo", "ingest", "answer", "complete", "eval"))
     assert min(seconds) < 0.7
 
 
@@ -78,7 +76,7 @@ COMMANDS = commands()
 
 
 def test_all_commands():
-    names = "ingest export info entities relations sample explain query demo answer complete"
+    names = "ingest export info entities relations sample explain query demo answer ask complete"
     names += " train plot inspect eval report serve mcp mine rules why"
     assert set(COMMANDS) == {*names.split(), "index build", "index bench", "index export"}
 
