@@ -50,7 +50,7 @@ class KnownTails:
         if len(adjacency.neighbours(entity, relation ^ 1)):
             return None
         end = "head" if relation % 2 else "tail"
-        name = shorten(self.graph.relations[relation // 2], self.graph.prefixes)
+        name = self.graph.relation_label(relation)
         classes = self._classes.of_entities[entity]
         if not len(classes):
             return f"not a known {end} of {name}"

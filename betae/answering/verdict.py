@@ -53,7 +53,8 @@ class Verdict:
             assert self.probability is not None
             percent = ">99.9%" if self.probability > 0.999 else f"{self.probability:.1%}"
             text += f"; {'<0.1%' if self.probability < 0.001 else percent} probable"
-        return "; ".join([text, *self.notes])
+        odd = [f"unusual: {self.answer.unusual}"] if self.answer and self.answer.unusual else []
+        return "; ".join([text, *odd, *self.notes])
 
     def __repr__(self) -> str:
         return f"{self.question}\n{self.summary()}"
@@ -68,6 +69,7 @@ class Verdict:
             "probability": self.probability,
             "derivations": [plain_step(step) for step in found.derivations] if found else [],
             "num_derivations": found.num_derivations if found else None,
+            "unusual": found.unusual if found else None,
             "notes": self.notes,
         }
 

@@ -233,6 +233,9 @@ class AnswerTold(BaseModel):
     derivations: Annotated[
         int | None, Field(description="In how many ways it is an answer, if that is known.")
     ] = None
+    unusual: Annotated[
+        str | None, Field(description="Why it is an odd prediction, unlike what is known.")
+    ] = None
     why: Annotated[
         list[StepTold], Field(description="Its most probable derivation, edge by edge.")
     ] = []
@@ -245,7 +248,8 @@ class AnswerTold(BaseModel):
         sure = "" if self.probability in (None, 1.0) else f" {_percent(self.probability)}"
         name = "" if self.entity == self.label else f" [{self.entity}]"
         ways = f" (in {self.derivations:,} ways)" if (self.derivations or 1) > 1 else ""
-        yield f"-{sure} {self.label}{name}{ways}"
+        odd = f" (unusual: {self.unusual})" if self.unusual else ""
+        yield f"-{sure} {self.label}{name}{ways}{odd}"
         for step in self.why:
             chance = f" {_percent(step.probability)}" if step.status == "missing" else ""
             yield f"    {step.status}{chance}: {step.text}"
@@ -824,6 +828,7 @@ def _answer(told: dict[str, Any]) -> AnswerTold:
         label=told["label"],
         probability=told["probability"],
         derivations=told.get("num_derivations"),
+        unusual=told["unusual"],
         why=[*_steps(told["why"])] if told["why"] else [],
         further=[[*_steps(each)] for each in told["further"]],
     )
