@@ -46,9 +46,15 @@ def varied_questions(graph: KnowledgeGraph) -> dict[str, list[Example]]:
     """Make questions of each kind about different entities and relations, the best first."""
     starts = [[*_examples(graph, *start)] for start in islice(_starts(graph), TRIED_STARTS)]
     found: dict[str, list[Example]] = {}
+    types = {*graph.relations.names.find(RDF_TYPE)}  # told as classes
     for place, kind in enumerate(KINDS):
         turned = starts[place:] + starts[:place]  # each kind begins with another start
-        found[kind] = [each for made in turned for each in made if each.about == kind]
+        found[kind] = [
+            each
+            for made in turned
+            for each in made
+            if each.about == kind and not types & {*each.relations}
+        ]
     return found
 
 

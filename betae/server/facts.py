@@ -31,6 +31,7 @@ from betae.exact.sparql import KEYWORD, NO_SERVICE, Solutions, open_store, store
 from betae.graph.edges import Edges
 from betae.graph.graph import KnowledgeGraph
 from betae.queries.ast import Query
+from betae.queries.english import read_english
 from betae.queries.read import is_sparql, read_question
 from betae.queries.structures import has_negation
 from betae.server.browse import describe_tree
@@ -82,6 +83,10 @@ class Facts:
     async def read(self, question: str | Query) -> tuple[Query, int | None, tuple[str, ...]]:
         """Read a question into a tree of ids, with the LIMIT of SPARQL and notes on its names."""
         return await _result(self._readers, _read, question, seconds=self.limits.read_seconds)
+
+    async def read_english(self, text: str) -> dict[str, Any]:
+        """Return the tree of ids that an English text may mean, or None, and the nearest names."""
+        return await _result(self._readers, _english, text, seconds=self.limits.read_seconds)
 
     async def query(self, question: str | Query, edges: Edges, limit: int) -> dict[str, Any]:
         """Return the rows that answer a question of any shape."""
@@ -170,6 +175,10 @@ def _read(question: str | Query) -> tuple[Query, int | None, tuple[str, ...]]:
     read = read_question(question, _here["graph"], limits.nodes)
     limits.check_tree(read.tree)
     return read.tree, read.limit, read.notes
+
+
+def _english(text: str) -> dict[str, Any]:
+    return read_english(_here["graph"], text)
 
 
 def _check(question: str | Query) -> None:

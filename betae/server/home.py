@@ -10,14 +10,14 @@ from betae.errors import UnsupportedQuery
 from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, RDF_TYPE
 from betae.queries.ast import Entity, Project, Query, nodes
-from betae.queries.english import is_english, read_english
+from betae.queries.english import is_english
 from betae.queries.read import unresolve
 from betae.queries.spelling import spell_query, spell_sparql
 from betae.server import guide
 from betae.server.examples import Example, varied_questions
 from betae.server.limits import QUESTION_ERRORS, Refused
 from betae.server.schemas import AnswerOptions, QuestionField, from_query
-from betae.server.words import edge_in_words, in_words, plain_name
+from betae.server.words import edge_in_words, in_words, last_part, plain_name
 
 if TYPE_CHECKING:
     from betae.server.app import Served
@@ -26,7 +26,7 @@ NUM_RELATIONS = 40
 NUM_CLASSES = 20
 NUM_QUESTIONS = 5
 TRIED = 4  # questions of a kind
-GOOD_FACTS = range(1, 200)  # known answers of a good question
+GOOD_FACTS = range(3, 200)  # known answers of a good question
 GOOD_PREDICTION = (0.05, 0.999)  # probability of the best predicted answer
 NOT_ENGLISH = (
     "This is read neither as logic text nor as SPARQL, and no name of the graph has any of its "
@@ -58,7 +58,7 @@ class Home:
             "edges": sum(map(len, graph.written_ids.values())),
             "values": graph.literals.size,
             "classes": [
-                {"name": name, "label": plain_name(name), "entities": number}
+                {"name": last_part(name), "label": plain_name(name), "entities": number}
                 for name, number in guide.class_counts(graph)[:NUM_CLASSES]
             ],
             "frequent": [
@@ -138,7 +138,7 @@ class Home:
         problem = None
         if isinstance(question, str) and question.strip() and is_english(question):
             self.served.limits.check_text(question)
-            near = await asyncio.to_thread(read_english, self.graph, question)
+            near = await self.served.facts.read_english(question)
             query = near.pop("query")
             problem = NOT_ENGLISH if query is None else GUESSED
         else:

@@ -13,7 +13,7 @@ from betae.graph.graph import KnowledgeGraph
 from betae.graph.literals import LABELS, RDF_TYPE
 from betae.graph.names import local_name
 from betae.queries.ast import Query
-from betae.server.words import edge_in_words, plain_name
+from betae.server.words import edge_in_words, last_part, plain_name
 
 SAMPLED = 500  # answers whose edges are looked at
 NUM_ENDS = 8  # of a relation, those that most answers have
@@ -81,7 +81,7 @@ def _classes(graph: KnowledgeGraph, entities: Ids) -> list[dict[str, Any]]:
         for name in graph.literals.classes():
             found[name] += int(np.isin(entities, graph.literals.members(name)).sum())
     return [
-        {"name": name, "label": plain_name(name), "answers": number}
+        {"name": last_part(name), "label": plain_name(name), "answers": number}
         for name, number in found.most_common(NUM_CLASSES)
         if number
     ]

@@ -22,9 +22,14 @@ def in_words(graph: KnowledgeGraph, query: Query) -> str:
 
 def plain_name(name: str) -> str:
     """Return a name or label as people read it: of an IRI its last part, decoded."""
-    if "://" in name or PREFIXED.match(name):
-        name = unquote(PREFIXED.sub("", local_name(name))).replace("_", " ") or name
-    return name
+    short = last_part(name)
+    return name if short == name else unquote(short).replace("_", " ") or name
+
+
+def last_part(name: str) -> str:
+    """Return the last part of an IRI or of a name with a prefix; any other name as it is."""
+    is_long = "://" in name or PREFIXED.match(name)
+    return PREFIXED.sub("", local_name(name)) if is_long else name
 
 
 def edge_in_words(graph: KnowledgeGraph, relation: int, start: str, end: str) -> str:

@@ -100,7 +100,7 @@ def of_rules(tmp_path_factory):
         yield client
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # in between, playwright would keep its event loop
 def browser():
     reason = "The browser tests did not run: "
     api = pytest.importorskip("playwright.sync_api", reason=reason + "playwright is missing.")

@@ -119,6 +119,14 @@ def test_a_name_that_is_nearly_right_is_put_right_by_a_click(browser, of_run):
         assert page.locator("#error").is_hidden()
 
 
+def test_what_was_meant_is_asked_by_a_click(browser, of_run):
+    with a_page(browser, of_run, urlencode({"q": "?X . lives_in(Bob Lee, ?X)"})) as page:
+        assert "stands in quotes" in page.locator("#error").inner_text()
+        page.get_by_role("button", name='lives_in("Bob Lee", ?X)').click()
+        page.locator(".answer").first.wait_for()
+        assert page.locator(".answer .label").first.inner_text() == "Oslo"
+
+
 def test_a_question_that_is_no_tree_is_asked_of_the_facts_by_a_click(browser, of_run):
     with a_page(browser, of_run, urlencode({"q": "?P, ?X . friend(?P, ?X)"})) as page:
         page.get_by_role("button", name="Ask known facts only").click()

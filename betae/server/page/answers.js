@@ -51,7 +51,7 @@ function scrolling(label, ...parts) {
 function showMap(holder, answers) {
   const label = "Graph of the answers";
   const picture = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label });
-  const key = "Answers are on the right. Solid: known edge. Dashed: missing edge.";
+  const key = "Answers are on the right. Dashed: missing edges, and answers that need one.";
   holder.replaceChildren(picture, el("p", { class: "note" }, key));
   drawMap(picture, answers);
 }
@@ -135,10 +135,18 @@ const WIDTH = 40; // characters of the question beside the caret
 
 // Show an error, with a caret under its position or with similar names.
 export function showError(holder, error, question, { ask, askFacts }) {
-  const parts = [el("p", {}, error.message.split("\n")[0])];
+  const lines = error.message.split("\n");
+  const fix = /Write: (.+)$/m.exec(error.message)?.[1];
+  const plainly = (text) => text.replace(/\s*Write: .*/, "");
+  const parts = [el("p", {}, plainly(lines[0]))];
   if (error.line) parts.push(caret(question, error.line, error.column));
+  const rest = lines.slice(1).filter((each) => each.trim() && !each.startsWith(" ")).map(plainly);
+  parts.push(...rest.filter(Boolean).map((each) => el("p", {}, each)));
   const bad = /(?:entity|relation) (['"])(.*?)\1/.exec(error.message)?.[2];
-  if (error.closest.length && bad !== undefined && question.includes(bad)) {
+  if (fix && fix !== question) {
+    const asFixed = el("button", { type: "button", onclick: () => ask(fix) }, el("code", {}, fix));
+    parts.push(el("p", { class: "choices" }, "Ask instead: ", asFixed));
+  } else if (error.closest.length && bad !== undefined && question.includes(bad)) {
     const quoted = JSON.stringify(bad);
     const written = question.includes(quoted) ? quoted : bad;
     const buttons = error.closest.map(spell).map((name) => {

@@ -5,7 +5,7 @@ import { bar } from "./answers.js";
 import { count, el, percent } from "./dom.js";
 import { showEvidence } from "./evidence.js";
 import { pathQuestion } from "./language.js";
-import { breakable, named, plain, sentence } from "./names.js";
+import { breakable, named, plain, sentence, verb } from "./names.js";
 
 const PAGE = 200; // edges
 const FEW = 12; // edges of a relation that are shown at first
@@ -66,7 +66,7 @@ function byRelation(edges) {
 
 const stepOf = (edge) => ({ relation: edge.relation, inverse: edge.direction === "in" });
 const written = ({ relation, inverse }) =>
-  inverse ? `← ${plain(relation)}` : `${plain(relation)} →`;
+  inverse ? `← ${verb(relation)}` : `${verb(relation)} →`;
 
 function otherEnd(edge, linkTo) {
   const [name, label] =

@@ -152,7 +152,8 @@ function showResult(result, state) {
   show(byId("answers-section"), true);
   (isFacts ? showRows : showAnswers)(byId("answers"), result, linkTo, state.view);
   showTake(byId("take"), result, state);
-  say([summary, result.note].filter(Boolean).join(" "));
+  const notes = (result.notes ?? []).map((note) => `${note}.`);
+  say([summary, ...notes, result.note].filter(Boolean).join(" "));
 }
 
 function refuse(error, state) {
@@ -225,7 +226,7 @@ async function start() {
   const { graph, model } = served;
   const sizes = [count(graph.entities, "entity"), count(graph.relations, "relation")].join(", ");
   const words = model
-    ? `Predictions by ${model.predictors.join(" and ")}.`
+    ? `Predictions by ${model.predictors.join(", ").replace(/, (?=[^,]*$)/, " and ")}.`
     : "Predictions are off: exact answers only.";
   byId("about").textContent = `A graph of ${sizes}. ${words}`;
   if (!model) show(byId("method-field"), false);

@@ -25,9 +25,9 @@ export function drawMap(holder, answers) {
 function gather(answers) {
   const nodes = new Map();
   const edges = new Map();
-  const meet = (name, column, isAnswer = false) => {
-    const node = nodes.get(name) ?? { name, column, isAnswer };
-    nodes.set(name, { ...node, column: Math.max(node.column, column), isAnswer: node.isAnswer || isAnswer });
+  const meet = (name, column, status) => {
+    const node = nodes.get(name) ?? { name, column, status };
+    nodes.set(name, { ...node, column: Math.max(node.column, column), status: node.status ?? status });
   };
   const visit = (step, column) => {
     if (step.edge) {
@@ -41,8 +41,8 @@ function gather(answers) {
     }
     for (const source of step.sources) visit({ ...source, target: step.target }, column);
   };
-  for (const { label, why } of answers) {
-    meet(label, 0, true);
+  for (const { label, status, why } of answers) {
+    meet(label, 0, status);
     if (why) visit({ ...why, target: label }, 0);
   }
   return { nodes: [...nodes.values()], edges: [...edges.values()] };
@@ -92,12 +92,12 @@ function line({ head, relation, tail, status, probability }, places, box) {
   ];
 }
 
-function boxOf({ name, isAnswer }, { x, y }, width) {
+function boxOf({ name, status }, { x, y }, width) {
   const text = shorten(plain(name), Math.max(4, Math.floor((width - 16) / CHARACTER)));
   return svg(
     "g",
     { transform: `translate(${x} ${y - BOX / 2})` },
-    svg("rect", { width, height: BOX, rx: 6, class: `box ${isAnswer ? "root" : "entity"}` }),
+    svg("rect", { width, height: BOX, rx: 6, class: `box ${status ? `root ${status}` : "entity"}` }),
     svg("text", { x: 8, y: 18 }, svg("title", {}, plain(name)), text),
   );
 }

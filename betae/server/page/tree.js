@@ -3,7 +3,7 @@
 import { densities } from "./beta.js";
 import { count, el } from "./dom.js";
 import { drawTree, frame, line } from "./draw.js";
-import { plain } from "./names.js";
+import { plain, verb } from "./names.js";
 
 const SIGNS = { and: "∧ and", or: "∨ or", not: "¬ not" };
 const CURVES = 40; // the height of the field of densities
@@ -34,8 +34,7 @@ function draw(holder, tree, label) {
 
 function title(node) {
   if (node.operator !== "project") return SIGNS[node.operator] ?? plain(node.label);
-  const label = plain(node.label.replace(/^~/, ""));
-  return node.inverse ? `← ${label}` : `→ ${label}`;
+  return `${node.inverse ? "←" : "→"} ${verb(node.relation)}`;
 }
 
 // Branches of a union have an embedding each; the first is drawn.
