@@ -44,6 +44,7 @@ from betae.queries.mistakes import explain_mistake, is_cypher, is_english
 if TYPE_CHECKING:
     from lark import Lark
 
+YES_OR_NO = "This asks for yes or no"
 LONG = 2_000  # characters of a text that is not searched for mistakes
 BARE_NAME = r"[\w/][\w/:.+\-]*"
 GRAMMAR = rf"""
@@ -162,8 +163,9 @@ def _is_read_by(read: Callable[[str], object], text: str) -> bool:
 def _syntax_error(error: Any, text: str, read: Callable[[str], object] = _read) -> QuerySyntaxError:
     """Describe an error: what was meant, if that is known, else what is expected where."""
     if read is _read and _is_read_by(parse_closed, text):
-        message = "This asks for yes or no: `betae ask` answers it, in Python `run.ask`."
-        return QuerySyntaxError(message, text, 0)
+        return QuerySyntaxError(
+            f"{YES_OR_NO}: `betae ask` answers it, in Python `run.ask`.", text, 0
+        )
     meant = explain_mistake(text, partial(_is_read_by, read)) if len(text) < LONG else None
     if meant and (is_cypher(text) or is_english(text)):
         return QuerySyntaxError(meant, text, 0)

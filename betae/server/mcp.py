@@ -172,7 +172,7 @@ async def _call(tools: Tools, name: str, given: dict[str, Any]) -> types.CallToo
         async with asyncio.timeout(seconds):
             result = await getattr(tools, name)(arguments)
     except (Refused, *QUESTION_ERRORS) as error:
-        text = given.get("question") or given.get("query")
+        text = given.get("question")
         return _failed(f"{tools.problem(error)}\n{await tools.advice(error, text)}".rstrip())
     except TimeoutError:
         return _failed(f"It takes longer than {seconds:g} seconds: ask for less.")

@@ -29,6 +29,7 @@ from betae.queries.ast import Query
 from betae.queries.english import names_in, suggest_question
 from betae.queries.read import is_sparql
 from betae.queries.spelling import spell_query
+from betae.queries.syntax import YES_OR_NO
 from betae.server import guide
 from betae.server.examples import Example, example_questions
 from betae.server.facts import RESULTS, TRIPLES
@@ -44,6 +45,9 @@ STEP_REASONS = 2  # shown for a missing edge of a derivation
 STEP_EXAMPLES = 3
 PREDICTIONS = "Predictions: yes. Answers can be known, assumed or predicted, with probabilities."
 SIGNS = '"And" is &, "or" is |, "not" is !; names with spaces stand in double quotes.'
+CLOSED = (
+    "Here, call why_edge for a single edge. For more, ask with an answer variable: ?X . exists ..."
+)
 NO_PREDICTIONS = "Predictions: none. {} Only answers that follow from the facts are found."
 MEANING: dict[Status, str] = {
     "known": "follows from the facts",
@@ -440,8 +444,8 @@ class Tools:
     async def find_names(self, arguments: FindNames) -> NamesFound:
         """Find entities and relations by name, part of a name, or the words of a question. For each
         relation you get its direction, counts and examples; for each entity the atoms that it
-        occurs in, ready to be pasted into a question. Use it before you write a question: a
-        question must use the names of the graph exactly."""
+        occurs in, ready to be pasted into a question. Use it before you write a question: the
+        names in a question must be those of the graph, but for case and accents."""
         return await asyncio.to_thread(self._find_names, arguments)
 
     def _find_names(self, arguments: FindNames) -> NamesFound:
@@ -792,7 +796,11 @@ class Tools:
             case AmbiguousName(ids=ids):
                 return f'Use one of these ids as the name, in quotes: "{ids[0]}".'
             case UnresolvedName():
-                return "Use a name of the graph exactly as find_names gives it."
+                return "Use a name that find_names gives."
+            case QuerySyntaxError() if YES_OR_NO in str(error):
+                return CLOSED
+            case QuerySyntaxError() if "Write: " in str(error) or "A start: " in str(error):
+                return ""  # it says what to do
             case QuerySyntaxError() | InvalidArgument() if text and not is_sparql(text):
                 return await asyncio.to_thread(self._first_aid, text)
             case UnsupportedQuery():

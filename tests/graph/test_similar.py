@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import string
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from betae import read
+from betae import read, world
 from betae.graph.names import NUM_CLOSEST
 from betae.graph.similar import fold, most_similar
 
@@ -71,44 +70,30 @@ def test_any_text_can_be_compared(wanted, names):
             assert fold(found[0]) == folded
 
 
-def misspelt(name: str, random: random.Random) -> str:
-    """Make one of the mistakes that people make most: swap, drop, double, mistake a letter."""
-    i = random.randrange(1, len(name) - 1)
-    letter = random.choice(string.ascii_lowercase)
-    return random.choice(
-        [
-            name[:i] + name[i + 1] + name[i] + name[i + 2 :],
-            name[:i] + name[i + 1 :],
-            name[:i] + name[i] + name[i:],
-            name[:i] + letter + name[i + 1 :],
-        ]
-    )
+@pytest.fixture(scope="module")
+def typos_of():
+    return runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "typos.py"))["typos_of"]
 
 
-def share_found(names: Sequence[str]) -> float:
-    """Return the share of misspelt names whose right spelling is among the suggestions."""
-    chance = random.Random(0)
-    folded = [*map(fold, names)]
-    known = set(folded)
-    found = tried = 0
-    for name in chance.sample([name for name in names if len(name) >= 5], TYPOS):
-        typo = fold(misspelt(name, chance))
-        if typo not in known:
-            tried += 1
-            first = most_similar(typo, folded)[:NUM_CLOSEST]
-            found += fold(name) in [folded[i] for i in first]
-    assert tried > 0.8 * TYPOS
-    return found / tried
+def test_typos_are_no_names_and_found(typos_of):
+    found = typos_of(world(), 50)
+    names = {*map(fold, world().entities)}
+    assert len(found) == 50
+    for each in found:
+        assert fold(each.typo) not in names
+        assert fold(each.name) in names
+        assert len(each.suggested) <= NUM_CLOSEST
+    assert sum(each.is_found for each in found) >= LEAST_FOUND * 50
 
 
-def test_misspelt_names_of_hetionet(shared_data: Path):
-    folder = shared_data / "hetionet"
-    graph = read(folder / "edges.tsv.gz", labels=folder / "labels.tsv.gz")
-    names = [graph.entity_label(i) for i in range(graph.num_entities)]
-    assert share_found(names) >= LEAST_FOUND
-
-
-def test_misspelt_names_of_freebase(shared_data: Path):
-    text = (shared_data / "names" / "FB15k_mid2name.txt").read_text(encoding="utf-8")
-    names = [line.split("\t")[1] for line in text.splitlines() if "\t" in line]
-    assert share_found([*dict.fromkeys(names)]) >= LEAST_FOUND
+@pytest.mark.parametrize(
+    ("edges", "labels"),
+    [
+        ("hetionet/edges.tsv.gz", "hetionet/labels.tsv.gz"),
+        ("FB15k-237-betae", "names/FB15k_mid2name.txt"),
+    ],
+)
+def test_misspelt_names_of_real_graphs(edges, labels, shared_data: Path, typos_of):
+    found = typos_of(read(shared_data / edges, labels=shared_data / labels))
+    assert len(found) == TYPOS
+    assert sum(each.is_found for each in found) >= LEAST_FOUND * TYPOS

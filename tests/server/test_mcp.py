@@ -247,8 +247,8 @@ def test_a_question_is_checked_step_by_step(of_run):
     assert (told["valid"], told["predictable"]) == (True, False)
     told = found(of_run, "check_question", question="who is a parent of Bob?")
     assert not told["valid"]
-    assert "Relations that you may mean: parent." in told["fix"]
-    assert '"Bob Lee"' in told["fix"]
+    assert "Relations that you may mean: parent." in told["problem"]
+    assert '"Bob Lee"' in told["problem"]
     told = found(of_run, "check_question", question="?X . parents(ann, ?X)")
     assert told["closest"][0] == "parent"
 
@@ -403,6 +403,16 @@ def test_wrong_calls_are_told_the_right_ones(of_run):
     assert "find_names" in told
     told = error(of_run, "ask_question", question="?X . parent(Sam, ?X)")  # two are called Sam
     assert '"cat"' in told
+    told = error(of_run, "ask_question", question="?X . parent(?X, Bob Lee) and friend(?X, dan)")
+    assert told.endswith('Write: ?X . parent(?X, "Bob Lee") & friend(?X, dan)')
+    told = error(of_run, "ask_question", question="parent(ann, bob)")
+    assert "yes or no" in told
+    assert told.endswith("ask with an answer variable: ?X . exists ...")
+    told = error(of_run, "ask_question", question="who is a parent of Bob Lee?")
+    assert told.endswith('A start: ?X . parent(?X, "Bob Lee")')
+    asked = found(of_run, "ask_question", question="?X . Parent('ann LEE', ?X)")
+    assert {each["entity"] for each in asked["known"]} == {"bob", "cat"}
+    assert "'ann LEE' was read as 'Ann Lee'" in asked["note"]
     assert "shorter" not in error(of_run, "ask_question", question="")
     assert "8,000" in error(of_run, "ask_question", question="?X . " + "x" * 9000)
 
