@@ -285,6 +285,13 @@ def test_nothing_is_wider_than_a_phone(browser, of_songs, of_rules, view):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
+def test_a_name_that_is_not_there_is_said_to_be_none(browser, of_songs):
+    with a_page(browser, of_songs) as page:
+        page.get_by_label("Choose a thing to start from").fill("Beethoven")
+        page.keyboard.press("Enter")
+        page.get_by_text("Nothing is called that.").wait_for()
+
+
 def test_home_on_a_phone(browser, of_rules):
     size = {"width": 375, "height": 800}
     with a_page(browser, of_rules, viewport=size, color_scheme="dark") as page:

@@ -421,7 +421,9 @@ def test_a_server_with_a_token_asks_for_it(browser, graph):
         page.get_by_label("Token of this server").fill("secret")
         page.keyboard.press("Enter")
         page.locator("#examples a").first.wait_for(timeout=WAIT)
-        assert page.get_by_label("Question", exact=True).is_visible()
+        page.locator("#examples a").first.click()
+        page.get_by_text("The same question in").click()
+        assert '-H "authorization: Bearer $BETAE_TOKEN"' in page.locator("#take").inner_text()
         assert page.get_by_label("Token of this server").is_hidden()
         context.close()
 

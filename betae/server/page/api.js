@@ -16,6 +16,8 @@ export function keepToken(token) {
   sessionStorage.setItem(TOKEN, token);
 }
 
+export const hasToken = () => Boolean(sessionStorage.getItem(TOKEN));
+
 async function call(path, { body, signal } = {}) {
   const headers = {};
   const token = sessionStorage.getItem(TOKEN);

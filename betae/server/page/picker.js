@@ -25,6 +25,7 @@ export function picker({ label, first = [], later = [], isClosed = false, take }
     autocomplete: "off",
     spellcheck: "false",
   });
+  const note = el("span", { class: "note", "aria-live": "polite" });
   const suggest = async (text, _cursor, signal) => {
     const typed = text.trim().toLowerCase();
     const own = [...first, ...(typed ? later : [])].filter(({ text: shown }) =>
@@ -53,14 +54,15 @@ export function picker({ label, first = [], later = [], isClosed = false, take }
   input.addEventListener("keydown", async (event) => {
     if (event.key !== "Enter" || event.defaultPrevented) return;
     event.preventDefault(); // takes the first suggestion
-    const { options } = await suggest(input.value, 0);
-    if (input.value.trim() && options.length) {
-      completion.close();
-      choose(options[0]);
-    }
+    if (!input.value.trim()) return;
+    const { options } = await suggest(input.value, 0).catch(() => ({ options: [] }));
+    completion.close();
+    if (options.length) choose(options[0]);
+    else note.textContent = "Nothing is called that.";
   });
+  input.addEventListener("input", () => (note.textContent = ""));
   const field = el("div", { class: "field" }, input, list);
-  const node = el("div", { class: "picker" }, el("label", { for: id }, label), field);
+  const node = el("div", { class: "picker" }, el("label", { for: id }, label), field, note);
   const open = () => {
     input.focus();
     completion.look(true);

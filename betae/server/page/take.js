@@ -1,5 +1,6 @@
 // Take the answers along: a link, files, and the same question in code.
 
+import { hasToken } from "./api.js";
 import { el } from "./dom.js";
 
 const XSD = "http://www.w3.org/2001/XMLSchema#";
@@ -115,10 +116,11 @@ export function programs({ q, k, method, only }, { href }) {
     ? { question: q, limit: Number(k) }
     : { question: q, k: Number(k), method, ...(only && { only }), explain: true };
   const address = new URL(isFacts ? "query" : "answer", href);
+  const token = hasToken() ? ' -H "authorization: Bearer $BETAE_TOKEN"' : "";
   const flags = `${only && ` --only ${only}`}${method === "embedding" ? " --method embedding" : ""}`;
   return {
     Python: python.join("\n"),
-    curl: `curl -s ${quoted(`${address.origin}${address.pathname}`)} --json ${quoted(JSON.stringify(body))}`,
+    curl: `curl -s ${quoted(`${address.origin}${address.pathname}`)}${token} --json ${quoted(JSON.stringify(body))}`,
     "Command line": isFacts
       ? `betae query GRAPH ${quoted(q)} --limit ${k}`
       : `betae answer RUN ${quoted(q)} -k ${k}${flags} --explain`,
