@@ -400,4 +400,9 @@ def _load(store: ox.Store, graph: KnowledgeGraph, edges: Edges) -> None:
         literals = graph.literals.named(graph.entities, graph.relations)
         write_rdf(graph.to_polars(EDGES[edges]), file, ox.RdfFormat.N_TRIPLES, literals)
         file.seek(0)
-        store.bulk_load(input=file, format=ox.RdfFormat.N_TRIPLES)
+
+        def load() -> Iterator[bool]:
+            store.bulk_load(input=file, format=ox.RdfFormat.N_TRIPLES)
+            yield True
+
+        next(isolated(load))  # Ctrl-C closes the file, which ends it

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from random import Random
+from threading import Event, Thread
 
 import pyoxigraph as ox
 import pytest
@@ -146,6 +147,34 @@ def test_a_query_can_be_interrupted(film, tmp_path):
     assert process.returncode == 130, complaint
     assert "Traceback" not in complaint
     assert [*folder.iterdir()] == []
+
+
+def test_loading_the_store_can_be_interrupted(film, tmp_path, monkeypatch):
+    film.save(tmp_path / "graph")
+    started = Event()
+
+    class Slow:
+        read_only = None
+
+        def __init__(self, folder):
+            """Stand in for pyoxigraph's store, whose loading no signal interrupts."""
+
+        def bulk_load(self, input, **_):
+            started.set()
+            while not input.closed:
+                time.sleep(0.01)
+
+    def interrupt():
+        started.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ox, "Store", Slow)
+    Thread(target=interrupt, daemon=True).start()
+    begin = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        open_store(KnowledgeGraph.open(tmp_path / "graph"), "all")
+    assert time.perf_counter() - begin < 5
+    assert [*(tmp_path / "graph" / STORE).iterdir()] == []
 
 
 def test_what_is_isolated():
