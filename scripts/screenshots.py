@@ -1,7 +1,7 @@
-"""Take the pictures of the page in docs/images, of a server with a run on the graph `world`.
+"""Take the pictures of the page in docs/images: of `world` without its test edges.
 
-    betae demo --out demo                # trains such a run
-    betae serve demo/run &
+    python -c 'import betae; w = betae.world(); w.without(w.to_polars("test")).save("world")'
+    betae serve world &
     python scripts/screenshots.py http://127.0.0.1:8000
 
 It needs playwright (`pip install -e '.[dev]'`) and Chromium (Debian: `apt-get install chromium`).
@@ -60,13 +60,13 @@ def take(browser: Browser, address: str) -> None:
     page.locator("#answers").evaluate("section => section.scrollIntoView()")
     save(page, "phone")
 
-    graph = {**ANSWERS, "only": "", "k": 10, "view": "graph"}
+    graph = {**ANSWERS, "k": 10, "view": "graph"}
     page = open_page(browser, address, graph, WIDE, 700, "light")
     page.locator("#answers svg").wait_for()
     page.locator("#answers-section").evaluate("section => section.scrollIntoView()")
     save(page, "graph")
 
-    page = open_page(browser, address, {"entity": "Denmark"}, WIDE, 800, "dark")
+    page = open_page(browser, address, {"entity": "Belgium"}, WIDE, 800, "dark")
     page.locator("#browse").evaluate("section => section.scrollIntoView()")
     save(page, "entity")
 
