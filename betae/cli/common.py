@@ -344,3 +344,7 @@ NO_PROBABILITIES = (
     "the graph has no validation edges to fit probabilities on, so entities are ranked by "
     "embedding, without probabilities. Ingest it with --valid 0.05, say, and train again."
 )
+HELD_OUT = (
+    "The graph has no validation edges: some of its edges are held out, to learn how probable "
+    "missing edges are. In answers they count as known."
+)
