@@ -306,8 +306,10 @@ def _members(name: Name, graph: KnowledgeGraph, edges: Edges) -> Ids:
 
 def edges_named(graph: KnowledgeGraph, relation: str, edges: Edges) -> Ids:
     """Return the heads and tails of the edges of a relation by name, (n, 2)."""
-    triples = np.concatenate([graph.written_ids[split] for split in EDGES[edges]])
-    return triples[np.isin(triples[:, 1], graph.relations.names.find(relation))][:, [0, 2]]
+    found, pairs = graph.relations.names.find(relation), [np.empty((0, 2), dtype=np.int32)]
+    for triples in (graph.written_ids[split] for split in EDGES[edges] if found):
+        pairs.append(triples[np.isin(triples[:, 1], found)][:, [0, 2]])
+    return np.concatenate(pairs)
 
 
 def _entity_id(name: Name, graph: KnowledgeGraph) -> int:
