@@ -411,7 +411,7 @@ def _values_of_properties(
     uses = Counter(term for triple in triples for term in triple if isinstance(term, Variable))
     others = (part for part in parts if part.name not in ("TriplesBlock", "Filter"))
     elsewhere = outside.union(*map(_mentioned_variables, others))
-    compared = _mentioned_variables([each for each in filters if _has_literal(each)])
+    compared = frozenset[Variable]().union(*map(_compared_with_literals, filters))
     return {
         tail: (str(_without_parentheses(path).name), head)
         for head, path, tail in triples
@@ -420,6 +420,20 @@ def _values_of_properties(
         and uses[tail] == 1
         and isinstance(_without_parentheses(path), Entity)
     }
+
+
+def _compared_with_literals(expression: Any) -> Variables:
+    """Return the variables that a filter compares with literals; groups inside have their own."""
+    expression = _unwrap(expression)
+    match _kind(expression):
+        case "Builtin_EXISTS" | "Builtin_NOTEXISTS":
+            return frozenset()
+        case "UnaryNot":
+            return _compared_with_literals(expression.expr)
+        case "ConditionalAndExpression" | "ConditionalOrExpression":
+            operands = [expression.expr, *expression.other]
+            return frozenset[Variable]().union(*map(_compared_with_literals, operands))
+    return _mentioned_variables(expression) if _has_literal(expression) else frozenset()
 
 
 def _conjuncts(expression: Any) -> list[Any]:

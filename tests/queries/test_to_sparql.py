@@ -29,6 +29,8 @@ SAME = [
     Entity("http://x.org/a#b")["http://x.org/r"],
     A & IsA("Song") & ~IsA("Old Song"),
     A & Where("length", "<", 200) & ~Where("length", ">=", -2.5),
+    (A & ~Where("length", "<", 200))["t"],
+    (~Where("length", "<", 200))["~t"],
     A & Where("born", "<", dt.date(1975, 1, 31)) & Where("open", "=", True),
     A & Where("name", "~", 'say "yes"') & Where("name", "=", "Liebe", "de"),
     A & Where("name", "!=", "1975-01-31") & Where("name", "=", "tea", ""),
