@@ -33,6 +33,7 @@ from betae.answering.truth import (
     both,
     either,
     is_factor,
+    together,
 )
 from betae.answering.why import explain_edge
 from betae.graph.graph import KnowledgeGraph
@@ -134,7 +135,8 @@ class Derivations:
         alone = {key: self._alone(found) * edges[key] for key, found in by_operand.items()}
         if isinstance(node, And):
             return _conjunction([(part, truth) for (part, _), truth in alone.items()])
-        return float(reduce(either, alone.values()))
+        chances = [*alone.values()]
+        return together(chances) if isinstance(node, Project) else float(reduce(either, chances))
 
     # ---- all ------------------------------------------------------------------------------------
 

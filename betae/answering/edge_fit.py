@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from betae.answering.edges import (
+    LOOP,
     ROW,
     RULES,
     TAIL,
@@ -29,6 +30,7 @@ from betae.answering.edges import (
     EdgeProbabilities,
     EdgeWeights,
     Floats,
+    bent,
     fullness,
     head_features,
     log_partition,
@@ -48,7 +50,9 @@ if TYPE_CHECKING:  # rules need no torch
 FIT_ROWS = 5000  # (head, relation) of validation edges for the order
 FIT_ROWS_OF_RELATION = 100  # at most
 RELATION_PRIOR = 1.0  # keeps the weights of a relation near the common ones
+LOOP_PRIOR = 0.05  # keeps the weights of loops, of which there are few, near 0 or the common ones
 RATE_PRIOR = 1.0  # keeps slope and shift of a relation near 1 and 0
+KNEES = (-4.0, -3.0, -2.0, -1.0, 0.0)  # log-odds, of which one is the knee
 FIT_PAIRS = 4000  # (head, relation) for the probabilities, half of them with tails
 SHARE_BY_EDGES = 0.1  # of these pairs, drawn in proportion to their number of edges
 BEST_TAILS = 200  # of a row, by each model
@@ -223,6 +227,8 @@ class _Fit:
             if by_rules is not None:
                 reached, said = by_rules.row(row)
                 best.append(reached[_largest(said.sum(axis=1), num_best)])
+            if not counts.has_loops(relation):  # then a loop is out of the question
+                known = np.union1d(known, [head])
             ids, weights = self._choose(probabilities, best, known, held_out)
             num_heads = counts.num_tails(ids, np.full(len(ids), relation ^ 1))
             ends = fullness(num_heads, counts.mean(relation ^ 1))
@@ -276,7 +282,12 @@ class _Fit:
             chosen = (relations == relation)[tails.rows]
             columns = logits[chosen], tails.weights[chosen], tails.is_edge[chosen]
             rates[str(relation)] = _fit_rate(*columns, share)
-        return replace(order, row=dict(zip(ROW, found.tolist(), strict=True)), rates=rates)
+            slope, shift = rates[str(relation)]
+            logits[chosen] = slope * logits[chosen] + shift
+        bend = _fit_bend(logits, tails.weights, tails.is_edge, share)
+        return replace(
+            order, row=dict(zip(ROW, found.tolist(), strict=True)), rates=rates, bend=bend
+        )
 
     # ---- which rows -----------------------------------------------------------------------------
 
@@ -303,7 +314,7 @@ class _Fit:
         many. The second half are heads with a relation of a sibling, an entity that shares another
         relation with them: pairs that a question might ask for.
         """
-        adjacency = self.with_valid
+        adjacency = self.train
         heads = np.repeat(
             np.arange(len(adjacency.head_offsets) - 1), np.diff(adjacency.head_offsets)
         )
@@ -323,7 +334,7 @@ class _Fit:
 
     def _siblings(self, heads: NDArray[Any], relations: NDArray[Any]) -> HeadsRelations:
         """Return each head with a random relation of a random head of its relation."""
-        adjacency = self.with_valid
+        adjacency = self.train
         offsets, by_relation, _ = adjacency.by_relation
         first, last = offsets[relations], offsets[relations + 1]
         siblings = by_relation[self.random.integers(first, last)]
@@ -444,11 +455,12 @@ def _fit_listwise(
         loss = edge_counts @ (np.log(sums) + largest) - scores[is_edge].sum()
         gradient = shares @ features - features[is_edge].sum(axis=0)
         away = weights - start
-        return loss / count + prior * away @ away, gradient / count + 2 * prior * away
+        return loss / count + float(prior @ away**2), gradient / count + 2 * prior * away
 
     count = max(1, is_edge.sum())
     start = np.zeros(features.shape[1]) if common is None else common * scale
-    prior = 1e-4 if common is None else RELATION_PRIOR / count
+    prior = np.full(len(start), 1e-4 if common is None else RELATION_PRIOR / count)
+    prior[-len(LOOP) :] += LOOP_PRIOR / scale[-len(LOOP) :] ** 2 / count
     options = {"maxiter": 200 if common is None else 50}
     found = minimize(cost, start, jac=True, method="L-BFGS-B", options=options).x
     return np.asarray(found / scale)
@@ -493,6 +505,23 @@ def _fit_rate(
     bounds = [(0.2, 5.0), (None, None)]
     slope, shift = minimize(cost, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds).x
     return float(slope), float(shift)
+
+
+def _fit_bend(
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+) -> tuple[float, float]:
+    """Fit a knee, and the slope from there on, at most 1, of all log-odds."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(slope: float, knee: float) -> float:
+        return _loss_of_logits(bent(logits, knee, slope), weights, is_edge, share)[0]
+
+    found = []
+    for knee in KNEES:
+        best = minimize_scalar(loss, (0.05, 1.0), (0.05, 1.0), args=(knee,), method="bounded")
+        found.append((best.fun, knee, float(best.x)))
+    _, knee, slope = min(found)
+    return knee, slope
 
 
 def _loss_of_logits(

@@ -5,18 +5,20 @@ For a head h, a relation r and every entity t that is not a known tail,
     s(t) = sum_k w_k score_k(h, r, t) + q . rules(h, r, t)
            + v . fullness(t, inverse of r) + u . loop(r) [t = h]
     l(t) = a s(t) + b ln sum_t' exp s(t') + c . fullness(h, r) + d
-    p(t) = logistic(slope_r l(t) + shift_r)
+    p(t) = logistic(bent(slope_r l(t) + shift_r))
 
 A score is the negated distance of one of the models; there may be none. `rules` are the features
 of `betae.rules.rows`, zero for a tail that no rule leads to. The fullness of an end compares its
 number of edges of the relation with the mean over entities that have any: a country with a capital
-will not get another. A loop, t = h, is as likely as the relation's known edges say.
+will not get another. A loop, t = h, is as likely as the relation's known edges say, and out of the
+question (`NO_LOOP`) if none of them is one.
 
 `edge_fit` fits the weights: w, q, v and u listwise, since they decide the order of a row, the
 others, which keep that order, by logistic regression. Those of s are fitted for each relation, near
-the common ones, and so are slope and shift, near 1 and 0. A further predictor is one more score in
-s(t). Entities that were added after training have no scores: their edges are predicted by rules
-alone, with weights of their own.
+the common ones, and so are slope and shift, near 1 and 0. What speaks for an edge is not
+independent, so large log-odds would be too large: from a knee on, `bent` log-odds grow more slowly.
+A further predictor is one more score in s(t). Entities that were added after training have no
+scores: their edges are predicted by rules alone, with weights of their own.
 """
 
 from __future__ import annotations
@@ -47,12 +49,14 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 FULLNESS = ("ln(1 + n)", "n > 0", "n > 0, ln mean")  # features of an end: see `fullness`
-TAIL = (*FULLNESS, "t = h", "t = h, ln share")  # features of a tail, in s
+LOOP = ("t = h", "t = h, ln share")  # features of a loop
+TAIL = (*FULLNESS, *LOOP)  # features of a tail, in s
 OF_HEAD = (*FULLNESS, "ln mean", "1")  # features of a (head, relation): see `head_features`
 ROW = ("score", "ln sum exp(score)", *OF_HEAD)  # features of p
 
 RULES = FEATURES  # features of a tail by rules, in s
 
+NO_LOOP = -20.0  # in s, for a loop of a relation that has none
 UNLIMITED = 2**31 - 1
 COUNT_BATCH = 2**22  # (head, relation) pairs that are counted together
 
@@ -69,6 +73,7 @@ class EdgeWeights:
     alone: EdgeWeights | None = None  # of rules without the models, for entities added later
     by_relation: dict[str, list[float]] = field(default_factory=dict)  # of s, where they differ
     rates: dict[str, tuple[float, float]] = field(default_factory=dict)  # slope and shift
+    bend: tuple[float, float] = (0.0, 1.0)  # the knee of log-odds, and their slope from there on
 
     @property
     def in_s(self) -> dict[str, float]:
@@ -91,6 +96,13 @@ class EdgeWeights:
         """Return the slope and the shift of a relation."""
         slope, shift = self.rates.get(str(relation), (1.0, 0.0))
         return slope, shift
+
+    def of_loop(self, relation: int, counts: Counts) -> float:
+        """Return the term of s for the tail that is the head."""
+        if not counts.has_loops(relation):
+            return NO_LOOP
+        weights = self.of_relation(relation)
+        return weights["t = h"] + weights["t = h, ln share"] * counts.log_loops(relation)
 
     def of_relations(self, relations: NDArray[Any]) -> Floats:
         """Return the weights of s for each of many relations, (n, len(in_s))."""
@@ -122,7 +134,10 @@ class EdgeWeights:
             if not relation.isdecimal() or len(rate) != 2 or rate[0] <= 0:
                 raise ValueError("it does not have the weights that are needed")
             values += rate
-        if not np.isfinite(np.array(values, dtype=float)).all():
+        knee, slope = weights.bend
+        if not 0 < slope <= 1:
+            raise ValueError("it does not have the weights that are needed")
+        if not np.isfinite(np.array([*values, knee], dtype=float)).all():
             raise ValueError("a weight is not a finite number")
         return weights
 
@@ -263,6 +278,10 @@ class Counts:
         num_heads, num_edges, _ = self._totals_of(relation)
         return num_edges / num_heads if num_heads else 1.0
 
+    def has_loops(self, relation: int) -> bool:
+        """Whether a known edge of the relation is a loop."""
+        return self._totals_of(relation)[2] > 0
+
     def log_loops(self, relation: int) -> float:
         """Return ln of the share of a relation's heads with a loop, by add-half smoothing."""
         num_heads, _, num_loops = self._totals_of(relation)
@@ -393,10 +412,18 @@ class EdgeProbabilities:
         terms = weighted(features, OF_HEAD, weights) + weights["ln sum exp(score)"] * total
         rates = [self.weights.rate_of(relation) for relation in relations.tolist()]
         slopes, shifts = np.array(rates, dtype=np.float32).reshape(-1, 2).T
-        terms = slopes * terms + shifts + np.float32(self.predictors.log_odds)
         scores *= np.float32(weights["score"]) * slopes[:, None]
-        scores += terms[:, None]
+        scores += (slopes * terms + shifts)[:, None]
+        scores = bent(scores, *self.weights.bend)
+        scores += np.float32(self.predictors.log_odds)
         return scores
+
+    def slope_at(self, relation: int, log_odds: float) -> float:
+        """Return how much the log-odds of an edge, where they are so large, grow with s."""
+        knee, slope = self.weights.bend
+        is_bent = log_odds - self.predictors.log_odds > knee
+        factor = self.weights.row["score"] * self.weights.rate_of(relation)[0]
+        return factor * slope if is_bent else factor
 
     def log_odds_of(self, head: int, relation: int, tail: int) -> float:
         """Return the log-odds of an edge as if it were not known."""
@@ -430,10 +457,9 @@ class EdgeProbabilities:
             is_learned = tails < self.num_learned
             features = fullness(num_heads[is_learned], self.counts.mean(relation ^ 1))
             term = weighted(features, FULLNESS, of_tail)
-            loop = of_tail["t = h"] + of_tail["t = h, ln share"] * self.counts.log_loops(relation)
             rows = np.flatnonzero(relations == relation)
             total[rows[:, None], tails[is_learned]] += term
-            total[rows, heads[rows]] += np.float32(loop)
+            total[rows, heads[rows]] += np.float32(self.weights.of_loop(relation, self.counts))
         return total
 
     def by_rules(self, heads: NDArray[Any], relations: NDArray[Any]) -> SparseRows:
@@ -449,6 +475,11 @@ class EdgeProbabilities:
         """Yield each model's scores of every learned entity, (n, num_learned)."""
         if self.model_scores is not None:
             yield from self.model_scores.rows(self.ids[heads], relations)
+
+
+def bent(log_odds: NDArray[Any], knee: float, slope: float) -> NDArray[Any]:
+    """Return log-odds that grow by `slope`, at most 1, from the knee on."""
+    return np.minimum(log_odds, knee + slope * (log_odds - knee)) if slope < 1 else log_odds
 
 
 def to_probabilities(log_odds: Floats) -> Floats:

@@ -26,6 +26,7 @@ from betae.answering.edges import (
     EdgePredictors,
     EdgeProbabilities,
     Floats,
+    bent,
     fullness,
     head_features,
     to_probabilities,
@@ -115,8 +116,7 @@ class SparseProbabilities(EdgeProbabilities):
             scores[np.searchsorted(tails, reached)] += np.einsum(
                 "ij,j->i", features_of(sums), of_rules
             )
-            has_share, log_share = weights[i, -2:]
-            loop = has_share + log_share * np.float32(self.counts.log_loops(relation))
+            loop = np.float32(self.weights.of_loop(relation, self.counts))
             scores[np.searchsorted(tails, head)] += loop
             is_known = np.zeros(len(tails), dtype=np.bool_)
             is_known[np.searchsorted(tails, known)] = True
@@ -135,8 +135,8 @@ class SparseProbabilities(EdgeProbabilities):
         ):
             of_class = self.classes(relation).scores
             if relation < self.num_relations:
-                chances = to_probabilities(slope * row.scores + term)
-                others = to_probabilities(slope * of_class + term)
+                chances = to_probabilities(self._log_odds(row.scores, slope, term))
+                others = to_probabilities(self._log_odds(of_class, slope, term))
             else:  # added later: known edges only
                 chances, others = np.zeros_like(row.scores), np.zeros_like(of_class)
             chances[row.is_known] = 1
@@ -146,22 +146,26 @@ class SparseProbabilities(EdgeProbabilities):
     def _lines(
         self, heads: NDArray[Any], relations: NDArray[Any], scored: Sequence[ScoredRow]
     ) -> tuple[Floats, Floats]:
-        """Return slope and intercept of the log-odds of each row, given s."""
+        """Return slope and intercept of the log-odds of each row, given s, before the bend."""
         weights, features = self.weights.row, head_features(self.counts, heads, relations)
         totals = np.array([row.log_partition for row in scored], dtype=np.float32)
         terms = weighted(features, OF_HEAD, weights) + weights["ln sum exp(score)"] * totals
         rates = [self.weights.rate_of(relation) for relation in relations.tolist()]
         slopes, shifts = np.array(rates, dtype=np.float32).reshape(-1, 2).T
-        terms = slopes * terms + shifts + np.float32(self.predictors.log_odds)
-        return slopes * np.float32(weights["score"]), terms
+        return slopes * np.float32(weights["score"]), slopes * terms + shifts
+
+    def _log_odds(self, scores: Floats, slope: np.float32, term: np.float32) -> Floats:
+        """Return the log-odds of a row's scores, by its line."""
+        straight = slope * scores + term
+        return bent(straight, *self.weights.bend) + np.float32(self.predictors.log_odds)
 
     def log_odds_of(self, head: int, relation: int, tail: int) -> float:
         """Return the log-odds of an edge as if it were not known."""
         pair = np.array([head]), np.array([relation])
         scored = self.scored_rows(*pair)
         slopes, terms = self._lines(*pair, scored)
-        score = self.scores_at(scored[0], relation, np.array([tail]))[0]
-        return float(slopes[0] * score + terms[0])
+        score = self.scores_at(scored[0], relation, np.array([tail]))
+        return float(self._log_odds(score, slopes[0], terms[0])[0])
 
     def scores_at(self, row: ScoredRow, relation: int, tails: NDArray[Any]) -> Floats:
         """Return the scores of some tails of a row."""

@@ -2,15 +2,16 @@
 
     V(entity a)     = 1 at a, else 0
     V(condition)    = 1 where it is known to hold, else 0
-    V(project r)(x) = 1 - prod_h (1 - V(h) p(h, r, x))      noisy-or over the sources h
+    V(project r)(x) = `together` of V(h) p(h, r, x)         over the sources h
     V(and)          = `both` of the operands, times the complements and conditions among them
     V(or)           = 1 - product of complements            noisy-or
     V(not)          = 1 - V
 
-Sources and branches count as independent, conditions on one entity do not: see `both`. Queries are
-simplified first (see `identities`), so what is said twice counts once, and nothing is both in a set
-and in its complement. With probabilities of 0 and 1 the values are the exact answers. Operands are
-combined in the order given: another order changes values by rounding only, about 1e-7.
+Branches count as independent; sources (see `together`) and conditions on one entity (see `both`) do
+not. Queries are simplified first (see `identities`), so what is said twice counts once, and nothing
+is both in a set and in its complement. With probabilities of 0 and 1 the values are the exact
+answers. Operands are combined in the order given: another order changes values by rounding only,
+about 1e-7.
 
 `best_derivations` takes the best source and the best branch instead of the noisy-or, which explains
 why an entity is an answer.
@@ -21,6 +22,7 @@ edges from all. A derivation that is left out has at most the truth of its sourc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +46,7 @@ from betae.queries.structures import by_structure, fill
 SOURCES = 16  # of a projection, whose missing edges are followed
 NEGLIGIBLE = 1e-3  # missing edges of sources of a smaller truth are not followed
 INDEPENDENCE = 0.05  # of the conditions on an entity, from 0 to 1: see `both`
+OTHERS = 0.3  # what all sources but the best can add to an entity's truth: see `together`
 VALUES_PER_BATCH = 2**21  # truth values of a node
 
 
@@ -139,8 +142,8 @@ class _Evaluator:
                 case Condition():
                     found = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
                     found[:, node.ids] = 1
-                case Project(operand, column):
-                    found = self._project(node, operand, self.tree.symbols[:, int(column)])
+                case Project():
+                    found = self._project(node)
                 case Not(operand):
                     found = 1 - self.visit(operand)
                 case _:
@@ -163,23 +166,35 @@ class _Evaluator:
 
     # ---- projection -----------------------------------------------------------------------------
 
-    def _project(self, node: Query, operand: Query, relations: Ids) -> Floats:
+    def _relations(self, node: Project) -> Ids:
+        return self.tree.symbols[:, int(node.relation)]
+
+    def _project(self, node: Project) -> Floats:
+        relations = self._relations(node)
         values = np.zeros((self.num_queries, self.num_entities), dtype=np.float32)
-        if isinstance(operand, Entity):  # the only source; its row has known edges, too
-            sources = self.tree.symbols[:, [int(operand.name)]].astype(np.int64)
+        if isinstance(node.operand, Entity):  # the only source; its row has known edges, too
+            sources = self.tree.symbols[:, [int(node.operand.name)]].astype(np.int64)
             self.tree.sources[node] = sources
             self._follow(_best_edge, sources, np.ones(sources.shape, np.float32), relations, values)
             return values
-        of_operand = self.visit(operand)
+        self._by_sources(node, self.is_best, values)
+        if not self.is_best:
+            best = np.zeros_like(values)
+            self._by_sources(node, True, best)
+            parallel.in_threads(_together, best, values)
+        return values
+
+    def _by_sources(self, node: Project, is_best: bool, values: Floats) -> None:
+        """Raise the values, all zero, to the best source of each entity or the noisy-or of all."""
+        relations, of_operand = self._relations(node), self.visit(node.operand)
         if node not in self.tree.sources:
             self.tree.sources[node] = self._choose_sources(of_operand, relations)
         sources = self.tree.sources[node]
         truth = np.take_along_axis(of_operand, np.maximum(sources, 0), axis=1)  # -1 is skipped
-        kernel = _best_edge if self.is_best else _any_missing_edge
+        kernel = _best_edge if is_best else _any_missing_edge
         self._follow(kernel, sources, truth, relations, values)
-        follow_known = partial(_known_edges, self.arrays, self.is_best)
+        follow_known = partial(_known_edges, self.arrays, is_best)
         parallel.in_threads(follow_known, of_operand, relations, values)
-        return values
 
     def _choose_sources(self, values: Floats, relations: Ids) -> NDArray[np.int64]:
         """Return the most promising sources of each query, (num_queries, n); -1 is none."""
@@ -280,6 +295,21 @@ def either(one: Any, other: Any) -> Any:
     return one + other * (1 - one)
 
 
+def together(chances: Sequence[float]) -> float:
+    """Return the truth of an entity by derivations through different sources.
+
+    The best one counts in full. The others, whose errors are often the same, make up for at most a
+    share OTHERS of what is left; while they are unlikely, this is the noisy-or. Without them, an
+    entity that many unlikely paths lead to would be all but certain.
+    """
+    best = max(chances)
+    left = math.prod(1 - chance for chance in chances)
+    if best == 0 or best == 1:
+        return best
+    added = -math.log(left / (1 - best)) if left else math.inf
+    return 1 - (1 - best) * (1 + OTHERS * math.expm1(-added / OTHERS))
+
+
 # ---- kernels: noisy-or over the sources, or the best source alone -------------------------------
 
 
@@ -293,6 +323,17 @@ def _any_missing_edge(rows, slots, truth, values):  # type: ignore[no-untyped-de
                 for t in range(len(of_query)):
                     chance = factor * row[t] if row[t] < 1 else np.float32(0)
                     of_query[t] += chance * (1 - of_query[t])
+
+
+@njit(nogil=True, cache=True)
+def _together(best, values):  # type: ignore[no-untyped-def]
+    """Replace the noisy-or of all sources: see `together`."""
+    for query in range(len(values)):
+        for t in range(values.shape[1]):
+            first, all_ = best[query, t], values[query, t]
+            if 0 < first < all_ and first < 1:
+                added = np.log1p(-first) - np.log1p(-all_)
+                values[query, t] = 1 - (1 - first) * (1 + OTHERS * np.expm1(-added / OTHERS))
 
 
 @njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz"}, error_model="numpy")

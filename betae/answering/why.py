@@ -59,7 +59,7 @@ def explain_edge(completed: CompletedGraph, head: int, relation: int, tail: int)
     said = _Said(completed.whole, probabilities, head, relation, tail)
     is_known = tail in completed.adjacency.neighbours(head, relation)
     total, by_model = _log_odds(probabilities, head, relation, tail)
-    reasons = said.reasons()
+    reasons = said.reasons(probabilities.slope_at(relation, total))
     rest = math.fsum([*by_model.values(), *(log_odds for log_odds, _ in reasons)])
     others = [log_odds for log_odds, _ in reasons[SHOWN_REASONS:]]
     probability = min(MAX_PREDICTED, 1 / (1 + math.exp(-max(-700.0, total))))
@@ -81,7 +81,8 @@ def best_reason(completed: CompletedGraph, head: int, relation: int, tail: int) 
     if probabilities is None:
         return None
     said = _Said(completed.whole, probabilities, head, relation, tail)
-    return next((said.describe(*reason) for reason in said.reasons()[:1]), None)
+    slope = probabilities.slope_at(relation, -math.inf)  # the order is the same at any
+    return next((said.describe(*reason) for reason in said.reasons(slope)[:1]), None)
 
 
 def _probabilities_for(
@@ -103,7 +104,7 @@ def _log_odds(
     pair = np.array([head]), np.array([relation])
     total = probabilities.log_odds_of(head, relation, tail)
     weights = probabilities.weights
-    factor = weights.row["score"] * weights.rate_of(relation)[0]
+    factor = probabilities.slope_at(relation, total)
     of_relation = weights.of_relation(relation)
     scores = zip(weights.predictors, probabilities.by_predictor(*pair), strict=True)
     by_model = {}
@@ -126,8 +127,8 @@ class _Said:
         self.graph, self.probabilities, self.relation = graph, probabilities, relation
         self.ends = int(probabilities.ids[head]), int(probabilities.ids[tail])  # in that graph
 
-    def reasons(self) -> list[tuple[float, RuleEvidence | VoteEvidence]]:
-        """Return all reasons with their log-odds, strongest first."""
+    def reasons(self, slope: float) -> list[tuple[float, RuleEvidence | VoteEvidence]]:
+        """Return all reasons with their log-odds, strongest first; they grow by `slope` with s."""
         rows = self.probabilities.rule_rows
         if rows is None:
             return []
@@ -140,7 +141,7 @@ class _Said:
         for each in said:
             totals[each.kind] += each.amount
         totals[KINDS[BEST]] = max((each.rule.confidence for each in rules), default=0.0)
-        parts = self._log_odds_by_kind(totals)
+        parts = self._log_odds_by_kind(totals, slope)
         surest = max(rules, key=lambda each: each.rule.confidence, default=None)
         found = []
         for each in said:
@@ -148,13 +149,12 @@ class _Said:
             found.append((parts[each.kind] * each.amount / totals[each.kind] + extra, each))
         return sorted(found, key=lambda pair: -pair[0])
 
-    def _log_odds_by_kind(self, totals: dict[str, float]) -> dict[str, float]:
+    def _log_odds_by_kind(self, totals: dict[str, float], slope: float) -> dict[str, float]:
         weights = self.probabilities.weights
         sums = np.array([[totals[kind] for kind in KINDS]], dtype=np.float32)
         of_relation = weights.of_relation(self.relation)
         terms = features_of(sums)[0] * np.array([of_relation[name] for name in RULES])
-        factor = weights.row["score"] * weights.rate_of(self.relation)[0]
-        by_kind = factor * terms.reshape(len(KINDS), len(SCALES)).sum(axis=1)
+        by_kind = slope * terms.reshape(len(KINDS), len(SCALES)).sum(axis=1)
         return dict(zip(KINDS, by_kind.tolist(), strict=True))
 
     def describe(self, log_odds: float, found: RuleEvidence | VoteEvidence) -> Reason:

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 from scipy import optimize
+from scipy.special import expit
 
-from betae.answering.edge_fit import _fit_listwise, _fit_logistic, _Tails, fit_edges
+from betae.answering.edge_fit import (
+    LOOP_PRIOR,
+    _fit_bend,
+    _fit_listwise,
+    _fit_logistic,
+    _Tails,
+    fit_edges,
+)
+from betae.answering.edges import bent
 from betae.errors import InvalidArgument
 from tests.answering.helpers import probabilities_of, random_model
 from tests.evaluation.eval_in_two_processes import Symbolic, split_graph
@@ -66,7 +75,19 @@ def test_the_listwise_cost_by_a_loop(costs):
         mine = tails.rows == row
         total = np.log((tails.weights[mine] * np.exp(scores[mine])).sum())
         losses += [total - score for score in scores[mine & tails.is_edge]]
-    assert cost(place)[0] == pytest.approx(np.mean(losses) + 1e-4 * place @ place)
+    priors = np.full(4, 1e-4)
+    priors[2:] += LOOP_PRIOR / scale[2:] ** 2 / len(losses)  # of loops
+    assert cost(place)[0] == pytest.approx(np.mean(losses) + priors @ place**2)
+
+
+@pytest.mark.parametrize(("knee", "slope"), [(-1.0, 0.4), (-3.0, 0.8), (0.0, 1.0)])
+def test_a_planted_bend_comes_back(knee, slope):
+    random = np.random.default_rng(0)
+    logits = random.normal(-1.5, 2.0, size=200_000)
+    is_edge = random.random(len(logits)) < 0.5 * expit(bent(logits, knee, slope))
+    found = _fit_bend(logits, np.ones(len(logits)), is_edge, 0.5)
+    expected = bent(logits, knee, slope)
+    assert np.abs(bent(logits, *found) - expected).mean() < 0.05
 
 
 @pytest.mark.parametrize("share", [1.0, 0.4])

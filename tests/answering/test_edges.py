@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from betae.answering.edges import (
     FULLNESS,
+    NO_LOOP,
     ROW,
     TAIL,
     Counts,
@@ -26,8 +28,11 @@ from tests.answering.helpers import edge_weights, probabilities_of, random_model
 from tests.evaluation.eval_in_two_processes import split_graph
 from tests.training.helpers import graph_of, small_graph
 
-WEIGHTS = edge_weights(
-    {"betae": 0.3, "complex": 2.0}, (0.4, -1.5, 0.7), loop=(-1.2, 0.3), total=-0.6, bias=-1.0
+WEIGHTS = replace(
+    edge_weights(
+        {"betae": 0.3, "complex": 2.0}, (0.4, -1.5, 0.7), loop=(-1.2, 0.3), total=-0.6, bias=-1.0
+    ),
+    bend=(-3.0, 0.6),
 )
 
 
@@ -101,13 +106,16 @@ def test_the_formula(graph, probabilities):
         tails = [set(adjacency.neighbours(entity, relation).tolist()) for entity in range(60)]
         loops = sum(entity in of_entity for entity, of_entity in enumerate(tails))
         share = (loops + 0.5) / (sum(map(bool, tails)) + 1)
-        s[head] += WEIGHTS.tail["t = h"] + WEIGHTS.tail["t = h, ln share"] * math.log(share)
+        loop = WEIGHTS.tail["t = h"] + WEIGHTS.tail["t = h, ln share"] * math.log(share)
+        s[head] += loop if loops else NO_LOOP
         known = adjacency.neighbours(head, relation)
         of_head, log_mean = ends(len(known), relation)
         total = np.log(np.exp(np.delete(s, known)).sum())
         values = [total, *of_head, log_mean, 1]
         row_term = np.dot(values, [WEIGHTS.row[name] for name in ROW[1:]])
-        expected = np.minimum(0.999, 1 / (1 + np.exp(-(WEIGHTS.row["score"] * s + row_term))))
+        log_odds = WEIGHTS.row["score"] * s + row_term
+        log_odds = np.where(log_odds > -3, -3 + 0.6 * (log_odds + 3), log_odds)
+        expected = np.minimum(0.999, 1 / (1 + np.exp(-log_odds)))
         expected[known] = 1
         np.testing.assert_allclose(row, expected, rtol=2e-3)
 

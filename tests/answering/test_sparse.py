@@ -31,7 +31,8 @@ def random_weights(seed):
     own = {str(r): random.normal(0, 1, len(RULES) + len(TAIL)).tolist() for r in (0, 3)}
     rates = {str(r): (float(random.uniform(0.5, 2)), float(random.normal())) for r in (1, 3)}
     row = {**draw(ROW), "score": 1.0, "1": -1.0}
-    return EdgeWeights({}, draw(TAIL), row, rules=draw(RULES), by_relation=own, rates=rates)
+    relations = {"by_relation": own, "rates": rates}
+    return EdgeWeights({}, draw(TAIL), row, rules=draw(RULES), bend=(-2.0, 0.6), **relations)
 
 
 @pytest.fixture(params=range(4))

@@ -100,6 +100,16 @@ def all_hold(values):
     return i / (g - 1 + i)
 
 
+def by_sources(chances):
+    """The truth by the chances of sources, (sources, entities): the best, and of what is left at
+    most a share by the noisy-or of the others."""
+    ordered = np.sort(chances, axis=0)
+    best, none = ordered[-1], np.prod(1 - ordered[:-1], axis=0)
+    with np.errstate(divide="ignore"):
+        others = truth.OTHERS * (1 - np.exp(np.log(none) / truth.OTHERS))
+    return best + (1 - best) * others
+
+
 def slow_truth(query, table, best=False):
     """The definition, in float64, of a query to which the identities were applied."""
     match query:
@@ -109,7 +119,7 @@ def slow_truth(query, table, best=False):
             return np.isin(np.arange(len(table)), query.members).astype(float)
         case Project(operand, relation):
             chances = slow_truth(operand, table, best)[:, None] * table[:, relation, :]
-            return chances.max(axis=0) if best else 1 - np.prod(1 - chances, axis=0)
+            return chances.max(axis=0) if best else by_sources(chances)
         case Not(operand):
             return 1 - slow_truth(operand, table)
     values = {part: slow_truth(part, table, best) for part in query.operands}
