@@ -14,6 +14,8 @@ from tests.training.helpers import graph_of
 
 ODD = ["[red]x", "[/]", "a:key:b", "é", "plain"]
 
+LOW, HIGH = 0.01, 0.02  # probabilities that many missing edges of a small run exceed
+
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -40,12 +42,12 @@ def taken_apart(text):
 
 
 def test_a_table_of_the_best(made):
-    found = Run.open(made).complete(above=0.02).to_polars()
-    number, header, *rows, more = taken_apart(complete(made, "--above", 0.02))
-    assert number == f"{len(found)} missing edges"
+    found = Run.open(made).complete(above=LOW).to_polars()
+    number, header, *rows, more = taken_apart(complete(made, "--above", LOW))
+    assert number == f"{len(found):,} missing edges"
     assert header == "probability missing edge"
     assert rows == drawn(found.head(30))
-    assert more == f"{len(found) - 30} more: write all with --out"
+    assert more == f"{len(found) - 30:,} more: write all with --out"
 
 
 @pytest.mark.parametrize(
@@ -55,10 +57,10 @@ def test_a_table_of_the_best(made):
 )
 def test_some_of_the_edges(made, chosen):
     options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
-    found = Run.open(made).complete(above=0.03, **chosen).to_polars()
-    assert not found.equals(Run.open(made).complete(above=0.03).to_polars())
-    number, _, *rows = taken_apart(complete(made, "--above", 0.03, *options))
-    assert number == f"{len(found)} missing edges"
+    found = Run.open(made).complete(above=LOW, **chosen).to_polars()
+    assert not found.equals(Run.open(made).complete(above=LOW).to_polars())
+    number, _, *rows = taken_apart(complete(made, "--above", LOW, *options))
+    assert number == f"{len(found):,} missing edges"
     assert rows[:30] == drawn(found.head(30))
     assert len(rows) == min(31, len(found))
 
@@ -67,8 +69,8 @@ def test_all_edges_are_known_and_half_is_probable_unless_told(made):
     shown = complete(made)
     assert shown == complete(made, "--above", 0.5, "--edges", "all")
     assert taken_apart(shown)[0] == "0 missing edges"
-    assert shown != complete(made, "--above", 0.05)
-    assert complete(made, "--above", 0.05) != complete(made, "--above", 0.05, "--edges", "train")
+    assert shown != complete(made, "--above", HIGH)
+    assert complete(made, "--above", HIGH) != complete(made, "--above", HIGH, "--edges", "train")
 
 
 def test_names_are_not_markup(tmp_path):
@@ -96,18 +98,18 @@ def read(file):
 @pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
 def test_a_file_has_all_edges_and_columns(made, tmp_path, suffix):
     file = tmp_path / f"missing{suffix}"
-    found = Run.open(made).complete(above=0.02, relation="r2").to_polars()
+    found = Run.open(made).complete(above=LOW, relation="r2").to_polars()
     assert len(found) > 30
-    text = complete(made, "--above", 0.02, "--relation", "r2", "--out", file)
-    assert flat(text) == f"{len(found)} missing edges written to {file}"
+    text = complete(made, "--above", LOW, "--relation", "r2", "--out", file)
+    assert flat(text) == f"{len(found):,} missing edges written to {file}"
     assert read(file).equals(found)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
-    complete(made, "--above", 0.1, "--relation", "r2", "--out", file)  # replaces it
-    assert read(file).equals(found.filter(pl.col("probability") > 0.1))
+    complete(made, "--above", HIGH, "--relation", "r2", "--out", file)  # replaces it
+    assert read(file).equals(found.filter(pl.col("probability") > HIGH))
 
 
 def test_n_triples_are_read_again(made, tmp_path):
-    complete(made, "--above", 0.05, "--out", tmp_path / "missing.nt")
+    complete(made, "--above", HIGH, "--out", tmp_path / "missing.nt")
     assert (tmp_path / "missing.nt").read_text().startswith("<urn:betae:e")
     triples = read_triples(tmp_path / "missing.nt")
     splits = triples.splits["train"]
@@ -115,7 +117,7 @@ def test_n_triples_are_read_again(made, tmp_path):
         (triples.entities[h], triples.relations[r], triples.entities[t])
         for h, r, t in splits.tolist()
     }
-    found = Run.open(made).complete(above=0.05).to_polars().select("head", "relation", "tail")
+    found = Run.open(made).complete(above=HIGH).to_polars().select("head", "relation", "tail")
     assert again == set(found.iter_rows())
     assert len(again) == len(found) > 30
 
@@ -123,8 +125,8 @@ def test_n_triples_are_read_again(made, tmp_path):
 def test_a_graph_that_has_moved(made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "run")
     shutil.move(folder / "graph", tmp_path / "moved")
-    moved = complete(folder, "--above", 0.05, "--graph", tmp_path / "moved")
-    assert moved == complete(made, "--above", 0.05)
+    moved = complete(folder, "--above", HIGH, "--graph", tmp_path / "moved")
+    assert moved == complete(made, "--above", HIGH)
 
 
 # ---- what is refused --------------------------------------------------------------------------
