@@ -2,6 +2,7 @@
 # make quick  run the tests that take less than about two seconds each (90 s in all)
 # make test   install with the development tools and run all tests (8 minutes)
 # make lint   what CI runs besides the tests
+# make docs   build the documentation site into site/; a broken link or reference is an error
 # make reproduce DATASET=FB15k-237 MODEL=betae DATA=folder
 #             train a recipe and evaluate it beside the paper; stop it, and it goes on from there;
 #             it ends with the report and the minutes of each step
@@ -12,7 +13,7 @@ DATASET ?= FB15k-237
 MODEL ?= betae
 DATA ?= data
 
-.PHONY: demo quick test lint reproduce chromium
+.PHONY: demo quick test lint docs reproduce chromium
 demo: .venv/installed
 	@$(BIN)/betae demo
 
@@ -32,6 +33,9 @@ lint: .venv/installed-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: .venv/installed-dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict && echo "site/index.html is the documentation."
 
 reproduce: .venv/installed
 	@$(BIN)/python scripts/reproduce.py $(DATASET) $(MODEL) --data $(DATA) --out reproduce

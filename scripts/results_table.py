@@ -1,13 +1,17 @@
-"""Generate the result tables of the README, and results/report.md, from results/.
+"""Generate the tables and plots of results, in README.md, docs/ and results/report.md.
 
     python scripts/results_table.py
 
-Run it after adding an evaluation to results/; a test compares both files with its output.
+Run it after adding an evaluation to results/ or a figure to docs/benchmarks.md; a test compares
+every file with its output.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from html import escape
+from math import log10
 from pathlib import Path
 
 from betae.evaluation.report import by_query_set, markdown_page, report_sections
@@ -41,7 +45,7 @@ QUERIES = {
 RECONSTRUCTED = "8,464 of the 483,142 training edges of FB15k are reconstructed."
 NOTES = (
     "\\* on the official queries, not on these. † from memory of the paper, not checked; "
-    f"`betae/evaluation/published.json` has the sources. ‡ {RECONSTRUCTED}"
+    "`betae/evaluation/published.json` has the sources."
 )
 
 Members = Sequence[Evaluation]  # evaluations on one query set
@@ -49,10 +53,21 @@ Members = Sequence[Evaluation]  # evaluations on one query set
 
 def main() -> None:
     """Rewrite the generated files."""
-    evaluations = read_results(ROOT / "results")
-    readme = ROOT / "README.md"
-    readme.write_text(with_tables(readme.read_text("utf-8"), evaluations), "utf-8")
-    (ROOT / "results" / "report.md").write_text(report_of(evaluations), "utf-8")
+    for path, text in generated(read_results(ROOT / "results")).items():
+        (ROOT / path).write_text(text, "utf-8")
+
+
+def generated(evaluations: Members) -> dict[str, str]:
+    """Return the new text of every generated file by its path."""
+    usual, harder = usual_and_harder(evaluations)
+    benchmarks = (ROOT / "docs/benchmarks.md").read_text("utf-8")
+    return {
+        "README.md": with_tables("README.md", [short_table(usual), NOTES]),
+        "docs/results.md": with_tables("docs/results.md", result_tables(usual, harder)),
+        "results/report.md": report_of(evaluations),
+        **{f"docs/images/{name}": plot for name, plot in plots_of(usual).items()},
+        "docs/images/benchmarks.svg": plot_of_ratios(benchmarks),
+    }
 
 
 def read_results(folder: Path) -> list[Evaluation]:
@@ -67,19 +82,35 @@ def report_of(evaluations: Members) -> str:
     return f"{page.rstrip()}\n\n{RECONSTRUCTED}\n"
 
 
-def with_tables(readme: str, evaluations: Members) -> str:
-    """Return the README with new tables between its two marks."""
-    before, begin, rest = readme.partition(BEGIN)
+def with_tables(path: str, tables: Sequence[str]) -> str:
+    """Return the text of a page with new tables between its two marks."""
+    return between_marks((ROOT / path).read_text("utf-8"), tables, path)
+
+
+def between_marks(page: str, tables: Sequence[str], path: str) -> str:
+    """Return a page with new tables between its two marks."""
+    before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"README.md lacks the marks {BEGIN} and {END}.")
-    sets = [most_important_first(members) for members in by_query_set(evaluations)]
+        raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}.")
+    return "\n\n".join([before + begin, *tables, end + after])
+
+
+def usual_and_harder(evaluations: Members) -> tuple[list[Members], list[Members]]:
+    """Return the usual query sets, and those whose answers need many missing edges."""
+    sets: list[Members] = [most_important_first(members) for members in by_query_set(evaluations)]
     sets.sort(key=lambda members: order_of(most_complete(members)))
     usual = [members for members in sets if is_usual(most_complete(members))]
     harder = [members for members in sets if "missing" in most_complete(members).queries.origin]
-    tables = [averages_table(usual), NOTES, structures_table(usual)]
-    tables += [missing_table(harder, usual)] if harder else []
-    return "\n\n".join([before + begin, *tables, end + after])
+    return usual, harder
+
+
+def result_tables(usual: Sequence[Members], harder: Sequence[Members]) -> list[str]:
+    """Return the parts of the page of results."""
+    plots = [f"![MRR by structure on {name}](images/{file})" for file, name in plot_names(usual)]
+    tables = ["## Averages", averages_table(usual), f"{NOTES} ‡ {RECONSTRUCTED}"]
+    tables += ["## By structure", *plots, structures_table(usual)]
+    return tables + (["## Harder queries", missing_table(harder, usual)] if harder else [])
 
 
 # ---- which evaluations ------------------------------------------------------------------------
@@ -143,10 +174,27 @@ def with_interval(average: Average) -> str:
     return f"{average.metrics.mrr:.1f} ({span(average)})"
 
 
+AVERAGES = ["MRR, %", COMPLETED]
+AVERAGES += [name for model in MODELS for name in (model, f"{model} in the paper")]
+AVERAGES += [*OTHERS, "frequency"]
+SHORT = ("MRR, %", COMPLETED, "BetaE", "BetaE in the paper", *OTHERS)
+
+
 def averages_table(sets: Sequence[Members]) -> str:
     """Lay out the average MRR of every query set, by all methods and beside other systems."""
-    head = ["MRR, %", COMPLETED]
-    head += [name for model in MODELS for name in (model, "paper")] + [*OTHERS, "frequency"]
+    return table(AVERAGES, average_rows(sets))
+
+
+def short_table(sets: Sequence[Members]) -> str:
+    """Lay out what matters most of the averages, without intervals."""
+    chosen = [AVERAGES.index(name) for name in SHORT]
+    rows = average_rows(sets)[:5]
+    shown = [[row[i].partition(" (")[0] if i else row[i] for i in chosen] for row in rows]
+    return table(SHORT, shown)
+
+
+def average_rows(sets: Sequence[Members]) -> list[list[str]]:
+    """Return the average MRR of every query set, a row each for EPFO and negation."""
     rows = []
     for members in sets:
         most = most_complete(members)
@@ -162,7 +210,7 @@ def averages_table(sets: Sequence[Members]) -> str:
                 cells += [found.get(model, ""), paper_cell(most, model, kind)]
             cells += [published_cell(most, system, kind) for system in OTHERS]
             rows.append([title, *cells, f"{most.averages[kind].frequency.mrr:.1f}"])
-    return table(head, rows)
+    return rows
 
 
 def mark_of(evaluation: Evaluation) -> str:
@@ -261,6 +309,101 @@ def usual_rows(
                     cells.append("")
             rows.append([f"usual queries: {column}", *cells])
     return rows
+
+
+# ---- the plots --------------------------------------------------------------------------------
+
+
+def plot_names(usual: Sequence[Members]) -> list[tuple[str, str]]:
+    """Return the file and the graph of each plot."""
+    shown = [most_complete(members) for members in plotted(usual)]
+    names = [paper_dataset(each) or "" for each in shown]
+    return [(f"results-{name.lower()}.svg", name) for name in names]
+
+
+def plotted(usual: Sequence[Members]) -> list[Members]:
+    """Return the query sets that have a plot."""
+    return [
+        members
+        for members in usual
+        if COMPLETED in by_column(members) and query_kind(most_complete(members)) != "query2box"
+    ]
+
+
+def plots_of(usual: Sequence[Members]) -> dict[str, str]:
+    """Draw the MRR by structure; return the plots by file name."""
+    plots = {}
+    for members, (file, name) in zip(plotted(usual), plot_names(usual), strict=True):
+        found = by_column(members)
+        most = most_complete(members)
+        rows = {
+            structure: [
+                *(
+                    found[column].structures[structure].metrics.mrr
+                    for column in (COMPLETED, "BetaE")
+                ),
+                paper_figures(most, "mrr").get("BetaE", {}).get(structure),
+            ]
+            for structure in most.structures
+            if not structure.endswith("-DM")
+        }
+        plots[file] = bars(f"{name}: MRR, %", [COMPLETED, "BetaE", "BetaE in the paper"], rows)
+    return plots
+
+
+def plot_of_ratios(benchmarks: str) -> str:
+    """Draw the second column of the table of benchmarks: times as fast as the alternative."""
+    found = re.findall(r"^\| ([^|]+) \| ([\d,.]+) \|", benchmarks, flags=re.MULTILINE)
+    rows: dict[str, list[float | None]] = {
+        what: [float(ratio.replace(",", ""))] for what, ratio in found
+    }
+    return bars("Times as fast as the alternative (log scale)", [], rows, margin=430, log=True)
+
+
+BAR, GAP, WIDTH = 11, 9, 860  # pixels
+COLOURS = ("#3f51b5", "#26a69a", "#bdbdbd")
+
+
+def bars(
+    title: str,
+    series: Sequence[str],
+    rows: dict[str, list[float | None]],
+    *,
+    margin: int = 60,
+    log: bool = False,
+) -> str:
+    """Draw horizontal bars as SVG: a group for each row, a colour for each series."""
+    largest = max(value for values in rows.values() for value in values if value is not None)
+    length = WIDTH - margin - 70
+    parts = [f'<text x="12" y="24" font-weight="bold">{escape(title)}</text>']
+    for i, name in enumerate(series):
+        x = margin + 170 * i
+        parts.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{COLOURS[i]}"/>')
+        parts.append(f'<text x="{x + 18}" y="47">{escape(name)}</text>')
+    y = 62 if series else 40
+    for name, values in rows.items():
+        height = BAR * len(values)
+        text = f'x="{margin - 8}" y="{y + height / 2 + 4:g}" text-anchor="end"'
+        parts.append(f"<text {text}>{escape(name)}</text>")
+        for i, value in enumerate(values):
+            if value is None:
+                continue
+            share = log10(value) / log10(largest) if log else value / largest
+            width, top = max(share * length, 1), y + BAR * i
+            parts.append(
+                f'<rect x="{margin}" y="{top}" width="{width:.1f}" height="{BAR - 1}" '
+                f'fill="{COLOURS[i]}"/>'
+                f'<text x="{margin + width + 5:.1f}" y="{top + 9}" font-size="10">'
+                f"{round(value, 1):,g}</text>"
+            )
+        y += height + GAP
+    size = f'viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">\n'
+        f'<rect width="{WIDTH}" height="{y}" rx="6" fill="#fff"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
 
 
 if __name__ == "__main__":

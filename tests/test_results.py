@@ -1,6 +1,7 @@
-"""The tables of the README, and results/report.md, are what results/ holds."""
+"""The tables and plots of the README and docs, and results/report.md, are what results/ holds."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -29,18 +30,9 @@ def evaluations(script):
     return script.read_results(ROOT / "results")
 
 
-@pytest.fixture(scope="module")
-def readme():
-    return (ROOT / "README.md").read_text("utf-8")
-
-
-def test_the_readme_has_the_results(script, evaluations, readme):
-    assert script.with_tables(readme, evaluations) == readme, HINT
-
-
-def test_the_report_has_the_results(script, evaluations):
-    report = (ROOT / "results" / "report.md").read_text("utf-8")
-    assert script.report_of(evaluations) == report, HINT
+def test_the_generated_files_are_up_to_date(script, evaluations):
+    for path, text in script.generated(evaluations).items():
+        assert (ROOT / path).read_text("utf-8") == text, f"{path}: {HINT}"
 
 
 @pytest.mark.parametrize(
@@ -68,10 +60,8 @@ def test_the_tables_by_hand(script):
         kept({"1p": 70.0}, counts=FB237, origin={"source": "sampled", "rules": "paper"}),
         kept({"2p": 8.0, "3in": 2.0}, counts=FB237, origin={**rules, "missing": "all"}),
     ]
-    text = script.with_tables(f"before {script.BEGIN}old{script.END} after", evaluations)
-    assert text.startswith(f"before {script.BEGIN}\n\n|")
-    assert text.endswith(f"|\n\n{script.END} after")
-    assert "old" not in text
+    usual, harder = script.usual_and_harder(evaluations)
+    text = "\n".join(script.result_tables(usual, harder))
     averages, structures, missing = text.split("| MRR, % |")[1:]
     assert rows_of("| MRR, % |" + averages)[1:] == [
         [
@@ -114,7 +104,7 @@ def test_usual_queries_stand_beside_harder_ones(script):
         kept(usual, counts=FB237, origin=BETAE, method="completed"),
         kept({"2p": 8.0, "2i": 2.0, "3in": 1.0}, counts=FB237, origin={"missing": 2}),
     ]
-    rows = rows_of(script.with_tables(script.BEGIN + script.END, evaluations))
+    rows = rows_of(script.missing_table(*reversed(script.usual_and_harder(evaluations))))
     beside = [row for row in rows if row[0].startswith(("FB15k-237, at least 2 edges", "usual"))]
     assert beside == [
         [
@@ -126,6 +116,41 @@ def test_usual_queries_stand_beside_harder_ones(script):
     ]
 
 
-def test_a_readme_without_the_marks(script):
-    with pytest.raises(SystemExit, match="lacks the marks"):
-        script.with_tables("# betae", [])
+def test_tables_go_between_the_marks(script):
+    page = script.between_marks(f"before {script.BEGIN}old{script.END} after", ["new"], "x.md")
+    assert page == f"before {script.BEGIN}\n\nnew\n\n{script.END} after"
+    with pytest.raises(SystemExit, match=r"x\.md lacks the marks"):
+        script.between_marks("# betae", [], "x.md")
+
+
+def test_the_short_table_has_no_intervals(script):
+    evaluations = [
+        kept({"1p": 40.0, "2in": 10.0}, counts=FB237, origin=BETAE),
+        kept({"1p": 60.0, "2in": 20.0}, counts=FB237, origin=BETAE, method="completed"),
+    ]
+    usual, _ = script.usual_and_harder(evaluations)
+    assert rows_of(script.short_table(usual)) == [
+        ["MRR, %", "completed graph", "BetaE", "BetaE in the paper", "GNN-QE", "QTO"],
+        [
+            "FB15k-237, official BetaE queries (1,000), EPFO",
+            *("60.0", "40.0", "20.9", "26.8", "33.5"),
+        ],
+        ["the same, negation", "20.0", "10.0", "5.4", "10.2†", "15.5†"],
+    ]
+
+
+def test_bars_are_as_long_as_their_values(script):
+    rows = {"1p": [40.0, None], "2p": [10.0, 20.0]}
+    plot = script.bars("MRR", ["here", "paper"], rows)
+    widths = [float(each) for each in re.findall(r'width="([\d.]+)" height="10"', plot)]
+    assert widths == [730.0, 182.5, 365.0]
+    assert [f">{value}</text>" in plot for value in (40, 10, 20)] == [True] * 3
+
+
+def test_the_plot_of_benchmarks_has_the_ratios_of_the_table(script):
+    page = "| what | times | |\n|---|---:|---|\n| one | 1,000 | x |\n| two | 10 | y |\n| no | z |\n"
+    plot = script.plot_of_ratios(page)
+    widths = [float(each) for each in re.findall(r'width="([\d.]+)" height="10"', plot)]
+    assert widths == [360.0, 120.0]
+    assert ">1,000</text>" in plot
+    assert ">no</text>" not in plot

@@ -598,4 +598,4 @@ def index_export(
     """Write the search vectors of all entities for a vector database."""
     model, width = open_run(run, graph).export_vectors(file)
     say(f"{model.num_entities:,} vectors of {width} numbers written to {file}")
-    say(f"metric: {model.metric}; see docs/answers.md")
+    say(f"metric: {model.metric}; see docs/search.md")
