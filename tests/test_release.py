@@ -17,6 +17,16 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 def test_one_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [betae.__version__]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (?!\[Unreleased\])(.*)$", changes, flags=re.MULTILINE)
+    assert sections[0].startswith(betae.__version__)
+
+
+def test_an_entry_of_the_changelog_is_one_line():
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    after = lines[next(i for i, line in enumerate(lines) if line.startswith("## ")) :]
+    assert [line for line in after if line and not line.startswith(("- ", "#"))] == []
+    assert [line for line in after if len(line) > 125] == []
 
 
 def test_the_tests_run_on_every_python_that_is_promised():
