@@ -1,4 +1,4 @@
-"""What a release consists of: one version everywhere, files that exist, workflows that make sense."""
+"""A release: one version everywhere, a changelog to skim, workflows that run what there is."""
 
 import re
 import tomllib

@@ -221,7 +221,9 @@ def test_names_may_be_anything():
     graph = KnowledgeGraph.from_triples(Triples(names, ["r"], splits))
     found = exact(graph).answer(Entity(0)["r"], 5, explain=True)
     assert {answer.entity for answer in found} == set(names)
-    assert [answer.probability for answer in found] == pytest.approx([1, 0.1, 0.1, 0.1, 0], abs=1e-6)
+    assert [answer.probability for answer in found] == pytest.approx(
+        [1, 0.1, 0.1, 0.1, 0], abs=1e-6
+    )
 
 
 # ---- what is refused --------------------------------------------------------------------------
