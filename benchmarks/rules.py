@@ -89,7 +89,7 @@ def by_relation(graph: KnowledgeGraph, run: Run, options: argparse.Namespace) ->
     edges = directed(np.asarray(graph.written_ids[options.split]))
     if options.relations:
         chosen = [graph.relation_id(name) for name in options.relations]
-        edges = edges[np.isin(edges[:, 1] // 2, chosen)]
+        edges = edges[np.isin(edges[:, 1] & ~1, chosen)]
     pieces = []
     random = np.random.default_rng(options.seed)
     for relation in np.unique(edges[:, 1]):

@@ -161,7 +161,7 @@ class Literals:
     ) -> NDArray[np.int32]:
         """Return the entities with a value of a property that compares so, ascending.
 
-        Raises UnsupportedQuery if all values are of another kind.
+        A value of another kind is not equal. Raises UnsupportedQuery if all values are.
         """
         rows = self._matching(property, operator, value, language)
         return _distinct_subjects(rows)
@@ -183,7 +183,11 @@ class Literals:
         self, property: int, operator: str, value: Value, language: str | None
     ) -> pl.LazyFrame:
         rows, value = self._comparable(property, value)
-        return rows.filter(_holds(operator, value, language))
+        matching = rows.filter(_holds(operator, value, language))
+        if operator != "!=":
+            return matching
+        of_other_kinds = self._rows(property).filter(kind_of(value) != KIND)
+        return pl.concat([matching, of_other_kinds])
 
     def _comparable(self, property: int, value: Value) -> tuple[pl.LazyFrame, Value]:
         """Return the rows of a property that can be compared with a value, and the value."""

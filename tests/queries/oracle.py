@@ -75,7 +75,7 @@ def slow_holds(row, condition):
     kinds = {"integer": int, "double": float, "boolean": bool, "date": dt.date}
     kind = kinds.get(row["datatype"].rpartition("#")[2], str)
     if {kind, type(value)} not in ({int, float}, {type(value)}):
-        return False
+        return condition.operator == "!="
     if condition.operator == "~":
         return value.lower() in text.lower()
     if condition.language is not None and row["language"] != condition.language:

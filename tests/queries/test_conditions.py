@@ -63,7 +63,7 @@ def names(graph, question):
         ("300 > length(?X)", "love"),
         ("length(?X) >= 355.0", "rhapsody"),
         ("length(?X) = 223.5", "love"),
-        ("length(?X) != 218", "love rhapsody"),  # one of several values is enough
+        ("length(?X) != 218", "bonus love rhapsody"),  # one of several values is enough, or text
         ('length(?X) = "n/a"', "bonus"),
         ("Song(?X) & !(length(?X) < 300)", "bicycle bonus rhapsody"),
         ("date(?X) >= 1975-11-21", "jazz night"),
