@@ -8,6 +8,7 @@ The pages under `docs/` are also read on their own, so a reference has its place
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import re
 import subprocess
@@ -22,6 +23,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)")
+CONFIG = re.compile(r"^::: betae\.(\w+Config)$", flags=re.MULTILINE)
+SETTING = re.compile(r"^    (\w+): (?!ClassVar)(.+?) = (.+?)(?:  # (.*))?$", flags=re.MULTILINE)
 LOADED = re.compile(r"""<(?:script|img|iframe|link rel="stylesheet")[^>]*(?:src|href)="https?://""")
 
 
@@ -38,6 +41,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill in the references, and point links at the files that `on_files` added."""
     if page.file.generated_by:
         return markdown.replace("](docs/", "](")
+    if page.file.src_uri == "api.md":
+        return CONFIG.sub(settings, markdown)
     if page.file.src_uri == "commands.md":
         markdown = markdown.replace("<!-- commands -->", commands())
     if page.file.src_uri == "http.md":
@@ -50,6 +55,21 @@ def on_post_build(config: MkDocsConfig) -> None:
     for path in Path(config.site_dir).rglob("*.html"):
         if found := LOADED.search(path.read_text("utf-8")):
             raise PluginError(f"{path} loads from another server: {found[0]}")
+
+
+def settings(found: re.Match[str]) -> str:
+    """Add a table of the settings of a class, which are described by comments in its source."""
+    import betae
+
+    lines = [found[0], "", "| setting | type | default | |", "|---|---|---|---|"]
+    for name, kind, default, comment in SETTING.findall(
+        inspect.getsource(getattr(betae, found[1])).replace("  # type: ignore[assignment]", "")
+    ):
+        made = re.sub(r"field\(default_factory=(\w+)\)", r"\1()", default)
+        lines.append(
+            f"| `{name}` | `{kind}` | `{made}` | {comment} |".replace(" | None", " or None")
+        )
+    return "\n".join(lines) + "\n"
 
 
 def commands() -> str:
