@@ -327,7 +327,8 @@ def open_completed_graph(
 ) -> CompletedGraph:
     """Load the models of a run to complete its graph, of which `edges` are known."""
     predictors = _open_predictors(folder, graph, edges, False, notify)
-    probabilities = edge_probabilities(predictors, Counts(graph.adjacency(edges)))
+    counts = Counts(graph.adjacency(edges), fitted=graph.adjacency("train"))
+    probabilities = edge_probabilities(predictors, counts)
     return CompletedGraph(graph, probabilities, cache_bytes)
 
 

@@ -244,6 +244,7 @@ class _PartCounts(Counts):
 
     def __init__(self, adjacency: Adjacency, whole: Counts, ids: EntityIds):
         self.adjacency, self.whole, self.ids = adjacency, whole, ids
+        self.fitted = adjacency
         self.all_edges = whole.adjacency
         self.totals = whole.totals
         self.heads = cache(self.heads)  # type: ignore[method-assign]

@@ -17,6 +17,8 @@ question (`NO_LOOP`) if none of them is one.
 others, which keep that order, by logistic regression. Those of s are fitted for each relation, near
 the common ones, and so are slope and shift, near 1 and 0. What speaks for an edge is not
 independent, so large log-odds would be too large: from a knee on, `bent` log-odds grow more slowly.
+The sum over t' is over the tails that were unknown in the fit: when more edges are known, the tails
+that are left do not gain by it.
 A further predictor is one more score in s(t). Entities that were added after training have no
 scores: their edges are predicted by rules alone, with weights of their own.
 """
@@ -243,11 +245,31 @@ def log_partition(scores: Floats, log_weights: Floats | None = None) -> Floats:
 
 
 class Counts:
-    """The known edges: tails by head and relation, and their counts."""
+    """The known edges: tails by head and relation, and their counts.
 
-    def __init__(self, adjacency: Adjacency):
+    The weights were `fitted` with fewer known edges, if these are given.
+    """
+
+    def __init__(self, adjacency: Adjacency, fitted: Adjacency | None = None):
         self.adjacency = self.all_edges = adjacency  # of the whole graph, if this is a part of one
+        self.fitted = fitted or adjacency
         self.totals = _count_by_relation(adjacency)
+
+    def later_tails(self, head: int, relation: int) -> NDArray[np.int32]:
+        """Return the known tails that were unknown when the weights were fitted."""
+        if self.fitted is self.adjacency:
+            return np.empty(0, dtype=np.int32)
+        before = self.fitted.neighbours(head, relation)
+        return np.setdiff1d(self.adjacency.neighbours(head, relation), before)
+
+    def gain_if_missing(
+        self, tails: NDArray[Any], relation: int, weights: Mapping[str, float]
+    ) -> Floats:
+        """Return how much s of known tails would gain if their edges were missing, by fullness."""
+        numbers = self.num_tails(tails, np.full(len(tails), relation ^ 1))
+        mean = self.mean(relation ^ 1)
+        ends = fullness(numbers - 1, mean) - fullness(numbers, mean)
+        return weighted(ends, FULLNESS, weights)
 
     def tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> Ragged:
         """Return the known tails of each (head, relation)."""
@@ -405,6 +427,7 @@ class EdgeProbabilities:
         scores = self.scores(heads, relations)
         known = known_cells(self.counts.tails(heads, relations), self.num_learned)
         of_known, scores[known] = scores[known], -math.inf
+        self._restore_later(scores, known, of_known, heads, relations)
         total = log_partition(scores, self.log_weights)
         total[np.isneginf(total)] = 0  # all tails are known
         scores[known] = of_known
@@ -417,6 +440,27 @@ class EdgeProbabilities:
         scores = bent(scores, *self.weights.bend)
         scores += np.float32(self.predictors.log_odds)
         return scores
+
+    def _restore_later(
+        self,
+        scores: Floats,
+        known: tuple[NDArray[np.int64], Ids],
+        of_known: Floats,
+        heads: NDArray[Any],
+        relations: NDArray[Any],
+    ) -> None:
+        """Give the tails that became known later the scores that they had before, in place."""
+        for row, (head, relation) in enumerate(
+            zip(heads.tolist(), relations.tolist(), strict=True)
+        ):
+            later = self.counts.later_tails(head, relation)
+            later = later[later < self.num_learned]
+            if len(later):
+                mine = slice(*np.searchsorted(known[0], [row, row + 1]))
+                before = of_known[mine][np.isin(known[1][mine], later)]
+                of_relation = self.weights.of_relation(relation)
+                gain = self.counts.gain_if_missing(later, relation, of_relation)
+                scores[row, later] = before + gain
 
     def slope_at(self, relation: int, log_odds: float) -> float:
         """Return how much the log-odds of an edge, where they are so large, grow with s."""

@@ -121,7 +121,12 @@ class SparseProbabilities(EdgeProbabilities):
             is_known = np.zeros(len(tails), dtype=np.bool_)
             is_known[np.searchsorted(tails, known)] = True
             sizes = of_class.sizes - np.bincount(classes, minlength=len(of_class.sizes))
-            total = _log_partition(scores[~is_known], of_class.scores, sizes)
+            later = self.counts.later_tails(head, relation)
+            of_relation = self.weights.of_relation(relation)
+            before = scores[np.searchsorted(tails, later)]
+            before += self.counts.gain_if_missing(later, relation, of_relation)
+            listed = np.concatenate([scores[~is_known], before])
+            total = _log_partition(listed, of_class.scores, sizes)
             rows.append(ScoredRow(tails, classes, scores, is_known, total))
         return rows
 

@@ -14,6 +14,7 @@ from betae.answering.edges import (
     ROW,
     TAIL,
     Counts,
+    EdgeProbabilities,
     fullness,
     head_features,
     log_odds_of_missing,
@@ -79,10 +80,13 @@ def test_a_row_keeps_the_order_of_its_scores(graph, probabilities):
         assert (np.diff(row[in_order]) <= 0).all()
 
 
-def test_the_formula(graph, probabilities):
+@pytest.mark.parametrize("edges", ["train", "all"])
+def test_the_formula(graph, probabilities, edges):
     """Each probability, from the definition in the module's docstring."""
-    adjacency = graph.adjacency("train")
+    adjacency, fitted = graph.adjacency(edges), graph.adjacency("train")
     models = probabilities.predictors.models
+    counts = Counts(adjacency, fitted=fitted)
+    probabilities = EdgeProbabilities(probabilities.predictors, counts)
     heads, relations = np.array([4, 58, 59]), np.array([1, 4, 5])
 
     def ends(number, relation):
@@ -110,7 +114,13 @@ def test_the_formula(graph, probabilities):
         s[head] += loop if loops else NO_LOOP
         known = adjacency.neighbours(head, relation)
         of_head, log_mean = ends(len(known), relation)
-        total = np.log(np.exp(np.delete(s, known)).sum())
+        before = s.copy()  # of tails that were unknown in the fit, as if they were now
+        later = np.setdiff1d(known, fitted.neighbours(head, relation))
+        for tail in later:
+            number = len(adjacency.neighbours(tail, relation ^ 1))
+            shares = [ends(n, relation ^ 1)[0] for n in (number, number - 1)]
+            before[tail] -= np.dot(np.subtract(*shares), of_tail)
+        total = np.log(np.exp(np.delete(before, np.setdiff1d(known, later))).sum())
         values = [total, *of_head, log_mean, 1]
         row_term = np.dot(values, [WEIGHTS.row[name] for name in ROW[1:]])
         log_odds = WEIGHTS.row["score"] * s + row_term

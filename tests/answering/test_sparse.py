@@ -42,7 +42,7 @@ def case(request):
     rules = mine_rules(graph.adjacency("train"), graph.num_relations)
     weights = random_weights(request.param)
     predictors = EdgePredictors((), weights, log_odds=-0.3, rules=rules)
-    counts = Counts(graph.adjacency("train"))
+    counts = Counts(graph.adjacency("all"), fitted=graph.adjacency("train"))
     return (
         graph,
         EdgeProbabilities(predictors, counts),
