@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import signal
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from betae.graph.triples import Triples, read_triples
 os.environ.update(OPENMP)
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each worker
     os.environ["OMP_NUM_THREADS"] = "1"
+
+# A shell that runs the tests in the background has Ctrl-C ignored, which tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Typer builds all commands anew at each call, which takes longer than most calls.
 typer.main.get_command = cache(typer.main.get_command)
