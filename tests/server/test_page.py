@@ -367,7 +367,7 @@ def test_nothing_scrolls_sideways_on_a_phone(browser, of_run, question):
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
-def test_axe_finds_no_serious_fault(browser, of_run, scheme, rules):
+def test_axe_finds_no_fault(browser, of_run, scheme, rules):
     query = urlencode({"q": WITHOUT, "entity": "ann"})
     with a_page(browser, of_run, query, color_scheme=scheme) as page:
         page.locator(".answer").first.click()

@@ -34,7 +34,7 @@ function answerTable(answers, linkTo) {
       el("td", {}, why ? leaves(why).join("; ") : ""),
     ),
   );
-  return scrolling("Answers", el("thead", {}, head), el("tbody", {}, ...body));
+  return scrolling("Table of the answers", el("thead", {}, head), el("tbody", {}, ...body));
 }
 
 // The edges and conditions of a derivation, in words.
