@@ -199,7 +199,7 @@ class LargeGraph:
         weights = replace(predictors.weights, whole=None)
         self.graph, self.predictors = graph, replace(predictors, weights=weights)
         self.adjacency = graph.adjacency(edges)
-        self.counts = Counts(self.adjacency)
+        self.counts = Counts(self.adjacency, fitted=graph.adjacency("train"))
         size = min(PART_SAMPLE, predictors.num_entities)
         sample = random_stream(0, "others").choice(predictors.num_entities, size, replace=False)
         self.sample = np.sort(sample)
@@ -232,7 +232,7 @@ class LargeGraph:
             {"train": adjacency},
             prefixes=graph.prefixes,
         )
-        counts = _PartCounts(adjacency, self.counts, both)
+        counts = _PartCounts(adjacency, self.counts, both, self.graph.num_relations)
         probabilities = EdgeProbabilities(self.predictors, counts, both, represents)
         return Part(
             both, part, CompletedGraph(part, probabilities, PART_CACHE_BYTES, graph), represents
@@ -242,9 +242,10 @@ class LargeGraph:
 class _PartCounts(Counts):
     """Known tails in a part, with their counts in the whole graph."""
 
-    def __init__(self, adjacency: Adjacency, whole: Counts, ids: EntityIds):
+    def __init__(self, adjacency: Adjacency, whole: Counts, ids: EntityIds, num_relations: int):
         self.adjacency, self.whole, self.ids = adjacency, whole, ids
-        self.fitted = adjacency
+        is_same = whole.fitted is whole.adjacency
+        self.fitted = adjacency if is_same else _among(whole.fitted, ids, num_relations)
         self.all_edges = whole.adjacency
         self.totals = whole.totals
         self.heads = cache(self.heads)  # type: ignore[method-assign]

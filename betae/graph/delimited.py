@@ -249,7 +249,7 @@ class _File:
         return count
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over the rows and the numbers of their lines, slowly; raise for a wrong one."""
+        """Iterate, slowly, over rows and the numbers of their lines; raise if quotes are wrong."""
         with closing(self.source.lines()) as lines:
             reader = self._reader(
                 ("\n" if self._is_comment(line) else line for line in lines), strict=True
@@ -260,8 +260,6 @@ class _File:
                     first_line, last_line = reader.line_num + 1, reader.line_num
                     if not row or (len(row) == 1 and not row[0].strip()):
                         continue
-                    if fault := self._fault(row):
-                        raise TripleError(fault, self.source.path, last_line)
                     yield last_line, row
             except csv.Error as error:
                 raise TripleError(_explained(error), self.source.path, first_line) from error
@@ -269,8 +267,9 @@ class _File:
     def explain(self) -> TripleError | None:
         """Find the first line that polars cannot have accepted."""
         try:
-            for _ in self.rows():
-                pass
+            for line, row in self.rows():
+                if fault := self._fault(row):
+                    return TripleError(fault, self.source.path, line)
         except TripleError as error:
             return error
         return None

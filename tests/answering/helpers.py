@@ -66,7 +66,8 @@ CERTAINTY = edge_weights({"symbolic": log_odds(0.8) - log_odds(0.1)}, bias=log_o
 
 def probabilities_of(models, weights, graph, edges="train", log_odds=0.0):
     predictors = EdgePredictors(models, weights, log_odds)
-    return EdgeProbabilities(predictors, Counts(graph.adjacency(edges)))
+    counts = Counts(graph.adjacency(edges), fitted=graph.adjacency("train"))
+    return EdgeProbabilities(predictors, counts)
 
 
 def completed_graph(graph, edges="train", model=None, weights=CERTAINTY, cache_bytes=CACHE_BYTES):

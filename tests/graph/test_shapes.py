@@ -274,3 +274,12 @@ def test_missing_edges_as_tables(missing, tmp_path, name):
     if name == "missing.jsonl":
         lines = (tmp_path / name).read_text().splitlines()
         assert json.loads(lines[0])["probability"] == 0.75
+
+
+def test_a_lone_double_quote_in_a_cell_is_read(write):
+    """Also where the rows are read once more, for a note on values of another kind."""
+    rows = ["size:long,:ID,name", *(f"{i},e{i},n" for i in range(9)), 'n/a,pipe,"5"" wide"']
+    content = read_triples(
+        write("nodes.csv", "\n".join(rows)), write("edges.tsv", "e1\tr\tpipe\ne2\tr\te3\n")
+    )
+    assert "pipe" in content.entities
