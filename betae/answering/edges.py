@@ -18,9 +18,9 @@ others, which keep that order, by logistic regression. Those of s are fitted for
 the common ones, and so are slope and shift, near 1 and 0. What speaks for an edge is not
 independent, so large log-odds would be too large: from a knee on, `bent` log-odds grow more slowly.
 The sum over t' is over the tails that were unknown in the fit: when more edges are known, the tails
-that are left do not gain by it.
-A further predictor is one more score in s(t). Entities that were added after training have no
-scores: their edges are predicted by rules alone, with weights of their own.
+that are left do not gain by it. A further predictor is one more score in s(t). Entities that were
+added after training have no scores: their edges are predicted by rules alone, with weights of their
+own.
 """
 
 from __future__ import annotations
