@@ -16,7 +16,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 SCRIPTS = EXAMPLES[0].parents[1] / "scripts"
 SAYS = {  # something that only a working example prints
     "agent_session": "missing 5",
-    "company_csv": "predicted  Norton Carpentry",
+    "company_csv": "predicted  Fairfield Demolition",
     "compare_models": "report.html",
     "drug_repurposing": "which treats epilepsy syndrome: holds in",
     "music_dates": "predicted  ",

@@ -246,8 +246,8 @@ class _PartCounts(Counts):
         self.adjacency, self.whole, self.ids = adjacency, whole, ids
         is_same = whole.fitted is whole.adjacency
         self.fitted = adjacency if is_same else _among(whole.fitted, ids, num_relations)
-        self.all_edges = whole.adjacency
-        self.totals = whole.totals
+        self.all_edges, self.all_fitted = whole.adjacency, whole.fitted
+        self.totals, self.fitted_totals = whole.totals, whole.fitted_totals
         self.heads = cache(self.heads)  # type: ignore[method-assign]
 
     def num_tails(self, heads: NDArray[Any], relations: NDArray[Any]) -> NDArray[np.int64]:

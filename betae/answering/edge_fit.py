@@ -1,10 +1,14 @@
 """Fit the probabilities of missing edges on validation edges: see `edges` for the model.
 
-Two regressions on rows of (head, relation), with validation edges among the unknown tails:
+Regressions on rows of (head, relation), with validation edges among the unknown tails:
 
 1. `_fit_listwise` fits s(t), which decides the order of a row: the softmax of each validation edge
    against the unknown tails of its row.
-2. `_fit_logistic` fits p(t) given s(t), on rows with tails and on plausible rows without.
+2. `_Rates` fits the log-odds of a tail given s(t), on rows with tails and on plausible rows
+   without.
+3. `_fit_bend` makes up for over-fitting. What is fitted on some edges is surer of these than of
+   others, so 1 and 2 are also done with either half of the validation edges, and compared with the
+   other half. Log-odds that turn out too large are bent.
 
 Of a row, the best-scored unknown tails are used, and a weighted random sample of the others.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +58,7 @@ LOOP_PRIOR = 0.05  # keeps the weights of loops, of which there are few, near 0 
 RATE_PRIOR = 1.0  # keeps slope and shift of a relation near 1 and 0
 KNEES = (-4.0, -3.0, -2.0, -1.0, 0.0)  # log-odds, of which one is the knee
 FIT_PAIRS = 4000  # (head, relation) for the probabilities, half of them with tails
-SHARE_BY_EDGES = 0.1  # of these pairs, drawn in proportion to their number of edges
+SHARE_BY_EDGES = 0.3  # of these pairs, drawn in proportion to their number of edges
 BEST_TAILS = 200  # of a row, by each model
 SAMPLED_TAILS = 100  # of a row, representing all others
 ROWS_PER_FIT_BATCH = 256
@@ -100,7 +104,11 @@ class _Tails:
     rows: NDArray[np.int64]  # index of the row of each tail, ascending
     features: Doubles  # (num_tails, num_features)
     weights: Doubles  # number of entities that each tail represents
-    is_edge: NDArray[np.bool_]
+    halves: NDArray[np.int8]  # of the validation edges, 1 or 2; 0 if the tail is not one
+
+    @property
+    def is_edge(self) -> NDArray[np.bool_]:
+        return self.halves > 0
 
     @classmethod
     def concatenate(cls, pieces: Sequence[_Tails]) -> _Tails:
@@ -109,10 +117,13 @@ class _Tails:
 
     def of_rows(self, is_chosen: NDArray[np.bool_]) -> tuple[_Tails, int]:
         """Return the tails of some rows, and the number of these rows."""
-        kept = is_chosen[self.rows]
-        rows = (np.cumsum(is_chosen) - 1)[self.rows[kept]]
-        others = self.features[kept], self.weights[kept], self.is_edge[kept]
-        return _Tails(rows, *others), int(is_chosen.sum())
+        of_rows = self.where(is_chosen[self.rows])
+        rows = (np.cumsum(is_chosen) - 1)[of_rows.rows]
+        return replace(of_rows, rows=rows), int(is_chosen.sum())
+
+    def where(self, is_kept: NDArray[np.bool_]) -> _Tails:
+        """Return some of the tails."""
+        return _Tails(*(column[is_kept] for column in vars(self).values()))
 
 
 class _Fit:
@@ -139,7 +150,8 @@ class _Fit:
 
     def fit(self) -> EdgeWeights:
         """Fit the order in a row, then the probabilities."""
-        return self.fit_probabilities(self.fit_order())
+        order, *of_halves = self.fit_orders()
+        return self.fit_probabilities(order, of_halves)
 
     def _batches(
         self, heads: NDArray[np.int64], relations: NDArray[np.int64], weights: EdgeWeights
@@ -178,8 +190,8 @@ class _Fit:
 
     # ---- the order in a row ---------------------------------------------------------------------
 
-    def fit_order(self) -> EdgeWeights:
-        """Fit s: each validation edge against the unknown tails of its row."""
+    def fit_orders(self) -> list[EdgeWeights]:
+        """Fit s by all validation edges, by the first half of them, and by the second."""
         heads, relations = self._validation_pairs()
         pieces, done = [], 0
         for probabilities, pairs in self._batches(heads, relations, self.unfitted):
@@ -190,9 +202,14 @@ class _Fit:
         tails = _Tails.concatenate(pieces)
         if not tails.is_edge.any():
             raise InvalidArgument("All validation edges are training edges, too.")
+        parts = [tails, *(tails.where(tails.halves != other) for other in (2, 1))]
+        return [self._order(part, relations) for part in parts]
+
+    def _order(self, tails: _Tails, relations: NDArray[np.int64]) -> EdgeWeights:
+        """Fit s: each validation edge against the unknown tails of its row."""
         scale = tails.features.std(axis=0)
         scale[scale < 1e-6] = 1.0  # of a feature that is the same everywhere
-        found = _fit_listwise(tails, len(heads), scale)
+        found = _fit_listwise(tails, len(relations), scale)
         by_relation = {
             str(relation): _fit_listwise(*tails.of_rows(relations == relation), scale, found)
             for relation in np.unique(relations).tolist()
@@ -239,7 +256,8 @@ class _Fit:
             columns += [*ends.T, is_loop, is_loop * counts.log_loops(relation)]
             rows = np.full(len(ids), first_row + row)
             features: Doubles = np.stack(columns, axis=1).astype(np.float64)
-            chosen.append(_Tails(rows, features, weights, np.isin(ids, held_out)))
+            halves = np.isin(ids, held_out) * _halves(all_ids[head], all_ids[ids])
+            chosen.append(_Tails(rows, features, weights, halves.astype(np.int8)))
         return _Tails.concatenate(chosen)
 
     def _choose(
@@ -263,9 +281,33 @@ class _Fit:
 
     # ---- how sure -------------------------------------------------------------------------------
 
-    def fit_probabilities(self, order: EdgeWeights) -> EdgeWeights:
+    def fit_probabilities(
+        self, order: EdgeWeights, of_halves: Sequence[EdgeWeights]
+    ) -> EdgeWeights:
         """Fit p, given s, on rows with tails and on plausible rows without."""
         heads, relations = self._plausible_pairs(FIT_PAIRS)
+        share = validation_share(self.graph)
+        tails = self._tails_of_rows(heads, relations, order)
+        rates = _Rates.fit(tails, relations[tails.rows], Shares(0, share))
+        # The same by one half of the edges alone, compared with the other half.
+        compared, logits = [], []
+        for half, of_half in enumerate(of_halves, 1):
+            some = slice(half - 1, None, 2)  # of the rows, for speed
+            tails = self._tails_of_rows(heads[some], relations[some], of_half)
+            only = replace(tails, halves=tails.halves * (tails.halves == half))
+            by_half = _Rates.fit(only, relations[some][tails.rows], Shares(0, share / 2))
+            others = tails.where(tails.halves != half)
+            compared.append(others)
+            logits.append(by_half.logits(others, relations[some][others.rows]))
+        tails, shares = _Tails.concatenate(compared), Shares(share / 2, share / 2)
+        bend = _fit_bend(np.concatenate(logits), tails.weights, tails.is_edge, shares)
+        row = dict(zip(ROW, rates.row.tolist(), strict=True))
+        return replace(order, row=row, rates=rates.by_relation, bend=bend)
+
+    def _tails_of_rows(
+        self, heads: NDArray[np.int64], relations: NDArray[np.int64], order: EdgeWeights
+    ) -> _Tails:
+        """Choose tails of rows; their features are ROW."""
         pieces, done = [], 0
         for probabilities, pairs in self._batches(heads, relations, order):
             scores, partition = _all_scores(probabilities, pairs)
@@ -274,20 +316,7 @@ class _Fit:
             features = np.column_stack([tails.features[:, :1], of_rows[tails.rows]])
             pieces.append(replace(tails, rows=tails.rows + done, features=features))
             done += len(pairs[0])
-        tails, share = _Tails.concatenate(pieces), validation_share(self.graph)
-        found = _fit_logistic(tails, share)
-        logits = tails.features @ found
-        rates = {}
-        for relation in np.unique(relations).tolist():
-            chosen = (relations == relation)[tails.rows]
-            columns = logits[chosen], tails.weights[chosen], tails.is_edge[chosen]
-            rates[str(relation)] = _fit_rate(*columns, share)
-            slope, shift = rates[str(relation)]
-            logits[chosen] = slope * logits[chosen] + shift
-        bend = _fit_bend(logits, tails.weights, tails.is_edge, share)
-        return replace(
-            order, row=dict(zip(ROW, found.tolist(), strict=True)), rates=rates, bend=bend
-        )
+        return _Tails.concatenate(pieces)
 
     # ---- which rows -----------------------------------------------------------------------------
 
@@ -431,6 +460,13 @@ def _look_up(ids: NDArray[Any], values: Floats, wanted: NDArray[np.int64]) -> Fl
 # ---- the regressions ----------------------------------------------------------------------------
 
 
+class Shares(NamedTuple):
+    """Of the held-out edges, the share left out, since s was fitted on them, and the share seen."""
+
+    used: float
+    seen: float
+
+
 def _fit_listwise(
     tails: _Tails, num_rows: int, scale: Doubles, common: Doubles | None = None
 ) -> Doubles:
@@ -466,8 +502,8 @@ def _fit_listwise(
     return np.asarray(found / scale)
 
 
-def _fit_logistic(tails: _Tails, share: float) -> Doubles:
-    """Fit a logistic regression of being held out, when only a `share` of held-out edges is seen.
+def _fit_logistic(tails: _Tails, shares: Shares) -> Doubles:
+    """Fit a logistic regression of being held out, when only some of the held-out edges are seen.
 
     The weight of the first feature, the score, is bounded to be positive.
     """
@@ -478,7 +514,7 @@ def _fit_logistic(tails: _Tails, share: float) -> Doubles:
     features, weights, is_edge = tails.features / scale, tails.weights, tails.is_edge
 
     def cost(found: Doubles) -> tuple[float, Doubles]:
-        loss, slopes = _loss_of_logits(features @ found, weights, is_edge, share)
+        loss, slopes = _loss_of_logits(features @ found, weights, is_edge, shares)
         count = is_edge.sum() + 1
         gradient = slopes @ features / count
         return loss / count + 1e-4 * found @ found, gradient + 2e-4 * found
@@ -491,13 +527,13 @@ def _fit_logistic(tails: _Tails, share: float) -> Doubles:
 
 
 def _fit_rate(
-    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], shares: Shares
 ) -> tuple[float, float]:
     """Fit the slope and the shift of the log-odds of one relation."""
     from scipy.optimize import minimize
 
     def cost(rate: Doubles) -> tuple[float, Doubles]:
-        loss, slopes = _loss_of_logits(rate[0] * logits + rate[1], weights, is_edge, share)
+        loss, slopes = _loss_of_logits(rate[0] * logits + rate[1], weights, is_edge, shares)
         away = rate - [1.0, 0.0]
         gradient = np.array([slopes @ logits, slopes.sum()])
         return loss + RATE_PRIOR * float(away @ away), gradient + 2 * RATE_PRIOR * away
@@ -507,14 +543,41 @@ def _fit_rate(
     return float(slope), float(shift)
 
 
+@dataclass(frozen=True)
+class _Rates:
+    """Log-odds before the bend: by the features ROW, then a slope and shift by relation."""
+
+    row: Doubles
+    by_relation: dict[str, tuple[float, float]]
+
+    @classmethod
+    def fit(cls, tails: _Tails, relations: NDArray[np.int64], shares: Shares) -> _Rates:
+        """Fit them to tails, each of one of the relations."""
+        rates = cls(_fit_logistic(tails, shares), {})
+        logits = rates.logits(tails, relations)
+        for relation in np.unique(relations).tolist():
+            of = relations == relation
+            columns = logits[of], tails.weights[of], tails.is_edge[of]
+            rates.by_relation[str(relation)] = _fit_rate(*columns, shares)
+        return rates
+
+    def logits(self, tails: _Tails, relations: NDArray[np.int64]) -> Doubles:
+        """Return the log-odds of tails."""
+        logits: Doubles = tails.features @ self.row
+        for relation, (slope, shift) in self.by_relation.items():
+            of = relations == int(relation)
+            logits[of] = slope * logits[of] + shift
+        return logits
+
+
 def _fit_bend(
-    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], shares: Shares
 ) -> tuple[float, float]:
     """Fit a knee, and the slope from there on, at most 1, of all log-odds."""
     from scipy.optimize import minimize_scalar
 
     def loss(slope: float, knee: float) -> float:
-        return _loss_of_logits(bent(logits, knee, slope), weights, is_edge, share)[0]
+        return _loss_of_logits(bent(logits, knee, slope), weights, is_edge, shares)[0]
 
     found = []
     for knee in KNEES:
@@ -525,14 +588,29 @@ def _fit_bend(
 
 
 def _loss_of_logits(
-    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], share: float
+    logits: Doubles, weights: Doubles, is_edge: NDArray[np.bool_], shares: Shares
 ) -> tuple[float, Doubles]:
-    """Return the logistic loss when a `share` of held-out edges is seen, and its derivative."""
+    """Return the logistic loss when some of the held-out edges are seen, and its derivative.
+
+    The likelihood of a tail that is not left out is p / (1 - used p) if it is seen to be an edge,
+    else (1 - used p - seen p) / (1 - used p).
+    """
     from scipy.special import expit
 
-    # -ln(1 - share p) = ln(1 + exp z) - ln(1 + (1 - share) exp z), for any z
-    unseen = math.log(1 - share) if share < 1 else -math.inf
-    no_edge = np.logaddexp(0, logits) - np.logaddexp(0, logits + unseen)
-    loss = float(weights @ np.where(is_edge, np.logaddexp(0, -logits), no_edge))
-    slopes = expit(logits) - np.where(is_edge, 1, expit(logits + unseen))
+    # ln(1 - share p) = ln(1 + (1 - share) exp z) - ln(1 + exp z), for any z
+    def log_rest(share: float) -> float:
+        return math.log(1 - share) if share < 1 else -math.inf
+
+    left, unseen = log_rest(shares.used), log_rest(shares.used + shares.seen)
+    of_tails = np.where(is_edge, logits, np.logaddexp(0, logits + unseen))
+    loss = float(weights @ (np.logaddexp(0, logits + left) - of_tails))
+    slopes = expit(logits + left) - np.where(is_edge, 1, expit(logits + unseen))
     return loss, weights * slopes
+
+
+def _halves(heads: NDArray[Any], tails: NDArray[Any]) -> NDArray[np.int8]:
+    """Divide edges into two halves, 1 and 2, the same for both directions of an edge."""
+    mixed = (heads.astype(np.uint64) + 1) * (tails.astype(np.uint64) + 1)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    halves: NDArray[np.int8] = (1 + (mixed >> np.uint64(63))).astype(np.int8)
+    return halves

@@ -15,8 +15,8 @@ question (`NO_LOOP`) if none of them is one.
 
 `edge_fit` fits the weights: w, q, v and u listwise, since they decide the order of a row, the
 others, which keep that order, by logistic regression. Those of s are fitted for each relation, near
-the common ones, and so are slope and shift, near 1 and 0. What speaks for an edge is not
-independent, so large log-odds would be too large: from a knee on, `bent` log-odds grow more slowly.
+the common ones, and so are slope and shift, near 1 and 0. Where the fit is too sure of edges that
+it has not seen, log-odds are `bent`: they grow more slowly from a knee on.
 The sum over t' is over the tails that were unknown in the fit: when more edges are known, the tails
 that are left do not gain by it. A further predictor is one more score in s(t). Entities that were
 added after training have no scores: their edges are predicted by rules alone, with weights of their
@@ -203,9 +203,14 @@ def fullness(num_edges: NDArray[Any], mean: float | NDArray[np.float64]) -> Floa
 
 
 def head_features(counts: Counts, heads: NDArray[Any], relations: NDArray[Any]) -> Floats:
-    """Return the features OF_HEAD of each (head, relation), (n, 5)."""
-    means = np.array([counts.mean(relation) for relation in relations.tolist()])
-    ends = fullness(counts.num_tails(heads, relations), means)
+    """Return the features OF_HEAD of each (head, relation), (n, 5).
+
+    Where a relation has become fuller since the weights were fitted, heads count as if it had not:
+    that more of their edges are known does not mean that more are missing.
+    """
+    means = np.array([counts.fitted_mean(relation) for relation in relations.tolist()])
+    now = np.array([counts.mean(relation) for relation in relations.tolist()])
+    ends = fullness(counts.num_tails(heads, relations) * (means / now), means)
     columns = [ends, np.log(means)[:, None], np.ones((len(heads), 1))]
     return np.concatenate(columns, axis=1).astype(np.float32)
 
@@ -252,8 +257,10 @@ class Counts:
 
     def __init__(self, adjacency: Adjacency, fitted: Adjacency | None = None):
         self.adjacency = self.all_edges = adjacency  # of the whole graph, if this is a part of one
-        self.fitted = fitted or adjacency
-        self.totals = _count_by_relation(adjacency)
+        self.fitted = self.all_fitted = fitted or adjacency
+        self.totals = self.fitted_totals = _count_by_relation(adjacency)
+        if self.fitted is not adjacency:
+            self.fitted_totals = _count_by_relation(self.fitted)
 
     def later_tails(self, head: int, relation: int) -> NDArray[np.int32]:
         """Return the known tails that were unknown when the weights were fitted."""
@@ -297,23 +304,33 @@ class Counts:
 
     def mean(self, relation: int) -> float:
         """Return the mean number of tails over heads with at least one; 1 if there are none."""
-        num_heads, num_edges, _ = self._totals_of(relation)
-        return num_edges / num_heads if num_heads else 1.0
+        return _mean(self.totals, relation) or 1.0
+
+    def fitted_mean(self, relation: int) -> float:
+        """Return what the mean was when the weights were fitted; of a later relation, the mean."""
+        return _mean(self.fitted_totals, relation) or self.mean(relation)
 
     def has_loops(self, relation: int) -> bool:
         """Whether a known edge of the relation is a loop."""
-        return self._totals_of(relation)[2] > 0
+        return _totals_of(self.totals, relation)[2] > 0
 
     def log_loops(self, relation: int) -> float:
         """Return ln of the share of a relation's heads with a loop, by add-half smoothing."""
-        num_heads, _, num_loops = self._totals_of(relation)
+        num_heads, _, num_loops = _totals_of(self.totals, relation)
         return math.log((num_loops + 0.5) / (num_heads + 1))
 
-    def _totals_of(self, relation: int) -> list[int]:
-        if relation >= self.totals.shape[1]:  # without known edges
-            return [0, 0, 0]
-        totals: list[int] = self.totals[:, relation].tolist()
-        return totals
+
+def _mean(totals: NDArray[np.int64], relation: int) -> float:
+    """Return the mean number of tails over heads with at least one; 0 if there are none."""
+    num_heads, num_edges, _ = _totals_of(totals, relation)
+    return num_edges / num_heads if num_heads else 0.0
+
+
+def _totals_of(totals: NDArray[np.int64], relation: int) -> list[int]:
+    if relation >= totals.shape[1]:  # without known edges
+        return [0, 0, 0]
+    found: list[int] = totals[:, relation].tolist()
+    return found
 
 
 @njit(nogil=True, cache=True)
@@ -388,7 +405,9 @@ class EdgeProbabilities:
 
             learned = None if ids is None else ids[: self.num_learned]
             self.model_scores = ModelScores(predictors.models, self.num_learned, learned)
-        self.rule_rows = RuleRows(predictors.rules, counts.all_edges) if predictors.rules else None
+        self.rule_rows: RuleRows | None = None
+        if predictors.rules:
+            self.rule_rows = RuleRows(predictors.rules, counts.all_edges, counts.all_fitted)
         alone = predictors.rules_alone()
         is_needed = alone is not None and self.num_learned < len(self.ids)
         self.alone = EdgeProbabilities(alone, counts, ids) if alone and is_needed else None

@@ -46,7 +46,7 @@ from betae.queries.structures import by_structure, fill
 SOURCES = 16  # of a projection, whose missing edges are followed
 NEGLIGIBLE = 1e-3  # missing edges of sources of a smaller truth are not followed
 INDEPENDENCE = 0.05  # of the conditions on an entity, from 0 to 1: see `both`
-OTHERS = 0.3  # what all sources but the best can add to an entity's truth: see `together`
+OTHERS = 0.1  # what all sources but the best can add to an entity's truth: see `together`
 VALUES_PER_BATCH = 2**21  # truth values of a node
 
 
@@ -298,9 +298,9 @@ def either(one: Any, other: Any) -> Any:
 def together(chances: Sequence[float]) -> float:
     """Return the truth of an entity by derivations through different sources.
 
-    The best one counts in full. The others, whose errors are often the same, make up for at most a
-    share OTHERS of what is left; while they are unlikely, this is the noisy-or. Without them, an
-    entity that many unlikely paths lead to would be all but certain.
+    The best one counts in full. The others, which often rest on the same missing edge, make up for
+    at most a share OTHERS of what is left; while they are unlikely, this is the noisy-or. Without
+    the limit, an entity that many unlikely paths lead to would be all but certain.
     """
     best = max(chances)
     left = math.prod(1 - chance for chance in chances)

@@ -136,7 +136,7 @@ def votes_for(rows: RuleRows, head: int, relation: int, tail: int) -> list[VoteE
     ):
         amount = float(-np.log1p(-yes / (of + SMOOTHING)))
         found.append(VoteEvidence("like head", inverse ^ 1, shared, yes, of, amount))
-    pairs, shares, asked = _tail_votes(rows.arrays, head, relation, tail)
+    pairs, shares, asked = _tail_votes(rows.arrays, rows.fitted, head, relation, tail)
     for (shared, inverse), share, of in zip(
         pairs.tolist(), shares.tolist(), asked.tolist(), strict=True
     ):
@@ -170,8 +170,9 @@ def _peer_votes(arrays, head, relation, tail):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _tail_votes(arrays, head, relation, tail):  # type: ignore[no-untyped-def]
+def _tail_votes(arrays, fitted, head, relation, tail):  # type: ignore[no-untyped-def]
     """Return the properties of the known tails that the tail has too, shares and holders."""
+    arrays = fitted if find_pair(fitted, head, relation) >= 0 else arrays
     pairs, shares = telling_properties(arrays, head, relation)
     has_tail = np.zeros(len(pairs), dtype=np.bool_)
     holders = np.zeros(len(pairs), dtype=np.int64)

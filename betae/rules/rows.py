@@ -11,7 +11,9 @@ What speaks for a tail t that at least one rule or vote leads to:
                    that are known tails of (h, relation)
 
 The last two are votes: rules with a constant, r(x, t) <- r1(x, d) and r(h, y) <- r1(y, d), counted
-when they are needed. Each kind k enters the fit of probabilities as two features, ln(1 + k) and
+when they are needed. "Known" in "like tails" means known when the probabilities were fitted, if any
+tail was: in a row that has become nearly complete since, the few entities that are left would seem
+too likely. Each kind k enters the fit of probabilities as two features, ln(1 + k) and
 ln(1 + 10 k), so that its weight may be smaller where it is strong; a tail without any has zeros.
 """
 
@@ -90,10 +92,14 @@ class Scratch(NamedTuple):
 
 
 class RuleRows:
-    """Computes rows over the known edges of a graph, on all cores."""
+    """Computes rows over the known edges of a graph, on all cores.
 
-    def __init__(self, rules: RuleSet, adjacency: Adjacency):
+    The probabilities were `fitted` with fewer known edges, if these are given.
+    """
+
+    def __init__(self, rules: RuleSet, adjacency: Adjacency, fitted: Adjacency | None = None):
         self.rules, self.arrays = rules, AdjacencyArrays.of(adjacency)
+        self.fitted = AdjacencyArrays.of(fitted or adjacency)
         self.rule_arrays = RuleArrays(rules.offsets, rules.bodies, rules.confidence)
         self._of_thread = threading.local()
 
@@ -115,7 +121,7 @@ class RuleRows:
             if pair[1] >= self.rules.num_relations:
                 return np.empty(0, np.int32), np.empty((0, len(KINDS)), np.float32)
             found: tuple[Ids, NDArray[np.float32]] = _row(
-                self.arrays, self.rule_arrays, *self.memory(), *pair
+                self.arrays, self.fitted, self.rule_arrays, *self.memory(), *pair
             )
             return found
 
@@ -135,12 +141,13 @@ def by_paths(count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _row(arrays, rules, steps, scratch, head, relation):  # type: ignore[no-untyped-def]
+def _row(arrays, fitted, rules, steps, scratch, head, relation):  # type: ignore[no-untyped-def]
     """Return the tails of one row, ascending, and their sums."""
     count = _follow_rules(arrays, rules, steps, scratch, head, relation)
     if relation + 1 < len(arrays.relation_offsets):
         count = _votes_of_peers(arrays, scratch, count, head, relation)
-        count = _votes_of_tails(arrays, scratch, count, head, relation)
+        voters = fitted if find_pair(fitted, head, relation) >= 0 else arrays
+        count = _votes_of_tails(voters, scratch, count, head, relation)
     tails = np.sort(scratch.touched[:count])
     sums = np.empty((count, scratch.sums.shape[1]), dtype=np.float32)
     for i in range(count):

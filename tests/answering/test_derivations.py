@@ -171,7 +171,7 @@ def test_predictions_are_told_with_what_the_others_add(genes):
     start = lines.index("d2")
     assert lines[start + 1] == "├── derivation 1 of 6: 10.0%"
     together = found.probability - found.others
-    assert together > 0.2
+    assert together > 0.15  # more than the best alone
     last = f"together {together:.1%}; 3 more add {found.others:.1%}"
     assert f"└── {last}" in lines
     page = read(answers._repr_html_())

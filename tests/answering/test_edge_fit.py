@@ -7,9 +7,11 @@ from scipy.special import expit
 
 from betae.answering.edge_fit import (
     LOOP_PRIOR,
+    Shares,
     _fit_bend,
     _fit_listwise,
     _fit_logistic,
+    _halves,
     _Tails,
     fit_edges,
 )
@@ -29,7 +31,7 @@ def random_tails(seed=0, num_rows=20, num_features=4):
     is_edge[np.searchsorted(rows, np.arange(num_rows))] = True
     features = random.normal(size=(len(rows), num_features)) + is_edge[:, None]
     weights = np.where(is_edge, 1.0, random.uniform(1, 30, len(rows)))
-    return _Tails(rows, features, weights, is_edge)
+    return _Tails(rows, features, weights, is_edge.astype(np.int8))
 
 
 @pytest.fixture
@@ -45,13 +47,14 @@ def costs(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("fit", ["listwise", "share 1", "share 0.4", "share 0.01"])
-def test_slopes_are_those_of_the_cost(costs, fit):
+@pytest.mark.parametrize("shares", [None, (0, 1), (0, 0.4), (0, 0.01), (0.2, 0.3), (0.5, 0.5)])
+def test_slopes_are_those_of_the_cost(costs, shares):
+    """Of the listwise cost, or of the logistic one with these shares."""
     tails = random_tails()
-    if fit == "listwise":
+    if shares is None:
         _fit_listwise(tails, 20, tails.features.std(axis=0))
     else:
-        _fit_logistic(tails, float(fit.split()[1]))
+        _fit_logistic(tails, Shares(*shares))
     ((cost, start),) = costs
     random = np.random.default_rng(1)
     for _ in range(5):
@@ -85,33 +88,36 @@ def test_a_planted_bend_comes_back(knee, slope):
     random = np.random.default_rng(0)
     logits = random.normal(-1.5, 2.0, size=200_000)
     is_edge = random.random(len(logits)) < 0.5 * expit(bent(logits, knee, slope))
-    found = _fit_bend(logits, np.ones(len(logits)), is_edge, 0.5)
+    found = _fit_bend(logits, np.ones(len(logits)), is_edge, Shares(0, 0.5))
     expected = bent(logits, knee, slope)
     assert np.abs(bent(logits, *found) - expected).mean() < 0.05
 
 
-@pytest.mark.parametrize("share", [1.0, 0.4])
-def test_the_logistic_cost_by_a_loop(costs, share):
-    """An edge that is held out is seen as one with the probability `share`."""
+@pytest.mark.parametrize(("used", "seen"), [(0, 1.0), (0, 0.4), (0.3, 0.3)])
+def test_the_logistic_cost_by_a_loop(costs, used, seen):
+    """An edge that is held out is left out, or else seen as one, with these probabilities."""
     tails = random_tails()
-    _fit_logistic(tails, share)
+    _fit_logistic(tails, Shares(used, seen))
     ((cost, _),) = costs
     place = np.array([0.5, -1.0, 0.2, 0.1])
     p = 1 / (1 + np.exp(-tails.features / tails.features.std(axis=0) @ place))
-    each = np.where(tails.is_edge, -np.log(p), -np.log(1 - share * p))
+    each = -np.log(np.where(tails.is_edge, p, 1 - (used + seen) * p) / (1 - used * p))
     expected = tails.weights @ each / (tails.is_edge.sum() + 1) + 1e-4 * place @ place
     assert cost(place)[0] == pytest.approx(expected)
 
 
-def test_a_planted_logistic_regression_comes_back():
-    """Although only a part of the positive ones is seen."""
+@pytest.mark.parametrize("used", [0.0, 0.3])
+def test_a_planted_logistic_regression_comes_back(used):
+    """Although only a part of the positive ones is seen, and another part is left out."""
     random, number = np.random.default_rng(0), 40_000
     features = np.column_stack([random.normal(size=(number, 2)), np.ones(number)])
     planted = np.array([2.0, -1.0, -1.5])
     is_held_out = random.random(number) < 1 / (1 + np.exp(-features @ planted))
-    is_edge = is_held_out & (random.random(number) < 0.4)
-    ids = np.arange(number)
-    found = _fit_logistic(_Tails(ids, features, np.ones(number), is_edge), 0.4)
+    which = random.random(number)
+    is_edge = is_held_out & (which >= used) & (which < used + 0.4)
+    kept = ~(is_held_out & (which < used))
+    tails = _Tails(np.arange(number), features, np.ones(number), is_edge.astype(np.int8))
+    found = _fit_logistic(tails.where(kept), Shares(used, 0.4))
     np.testing.assert_allclose(found, planted, atol=0.2)
 
 
@@ -119,8 +125,17 @@ def test_certain_scores_do_no_harm():
     """Numbers so large that 1 - p is 0, and every held-out edge is seen."""
     tails = random_tails()
     features = tails.features * 1e4
-    found = _fit_logistic(_Tails(tails.rows, features, tails.weights, tails.is_edge), share=1.0)
+    tails = _Tails(tails.rows, features, tails.weights, tails.halves)
+    found = _fit_logistic(tails, Shares(0, 1))
     assert np.isfinite(found).all()
+
+
+def test_edges_are_halved_alike_in_both_directions():
+    heads, tails = np.random.default_rng(0).integers(0, 20_000, (2, 5000))
+    halves = _halves(heads, tails)
+    assert np.array_equal(halves, _halves(tails, heads))
+    assert set(halves.tolist()) == {1, 2}
+    assert np.mean(halves == 1) == pytest.approx(0.5, abs=0.03)
 
 
 # ---- whole fits -------------------------------------------------------------------------------

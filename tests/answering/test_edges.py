@@ -208,6 +208,19 @@ def test_features_of_the_head(graph):
         np.testing.assert_allclose(features[chosen, 3:], [[math.log(mean), 1]] * chosen.sum())
 
 
+def test_a_relation_that_became_fuller_counts_as_in_the_fit():
+    """Twice as many tails of all heads say as much as half of them did."""
+    train = [(head, 0, 10 + tail) for head in range(3) for tail in range(2 + head)]
+    more = [(head, 0, 20 + tail) for head in range(3) for tail in range(2 + head)]
+    graph = graph_of(train, more, 30, 1)
+    heads, relations = np.arange(3), np.zeros(3, dtype=np.int64)
+    before = Counts(graph.adjacency("train"))
+    after = Counts(graph.adjacency("train+valid"), fitted=graph.adjacency("train"))
+    assert after.mean(0) == 2 * before.mean(0) == 2 * after.fitted_mean(0)
+    found = head_features(after, heads, relations)
+    np.testing.assert_allclose(found, head_features(before, heads, relations))
+
+
 @pytest.mark.parametrize("of_known", [0.0, 3.0, 8.0])
 def test_the_log_partition_against_a_loop(graph, of_known):
     """Over the entities that are not known tails, even if known ones have most of the sum."""

@@ -45,8 +45,8 @@ class SlowGraph:
         """The entities with an edge to a shared one."""
         return self.tails[shared, relation ^ 1]
 
-    def sums(self, rules, head, relation):
-        """What speaks for each tail, by kind."""
+    def sums(self, rules, head, relation, fitted=None):
+        """What speaks for each tail, by kind; tails that were known to the fit vote, if any."""
         found = defaultdict(lambda: [0.0] * 5)
         for index in range(*rules.offsets[relation : relation + 2]):
             rule = rules.rule(index)
@@ -66,12 +66,13 @@ class SlowGraph:
                 if tail != head:
                     found[tail][3] += -math.log1p(-count / (len(others) + SMOOTHING))
         properties = defaultdict(int)
-        for tail in self.tails[head, relation]:
-            for step, shared in self.has(tail):
+        voters = fitted if fitted and fitted.tails[head, relation] else self
+        for tail in voters.tails[head, relation]:
+            for step, shared in voters.has(tail):
                 if shared != tail and (shared, step ^ 1) != (head, relation):
                     properties[step, shared] += 1
         for (step, shared), count in properties.items():
-            holders = self.holders(step, shared)
+            holders = voters.holders(step, shared)
             for tail in holders:
                 if tail != head:
                     found[tail][4] += -math.log1p(-count / (len(holders) + SMOOTHING))

@@ -70,6 +70,26 @@ def test_votes_say_who_was_asked(rows):
     assert seen == {"like head", "like tails"}
 
 
+def test_tails_that_were_known_to_the_fit_vote():
+    """When more edges are known than in the fit; only where it knew none do later tails vote."""
+    graph = small_graph(0, num_entities=15, num_edges=70, num_valid=20)
+    known, fitted = graph.adjacency("all"), graph.adjacency("train")
+    rows = RuleRows(mine_rules(fitted, graph.num_relations), known, fitted)
+    slow, slow_fitted = SlowGraph(known), SlowGraph(fitted)
+    heads, relations = all_pairs(slow)
+    sparse, is_new = rows.rows(heads, relations), 0
+    for i, pair in enumerate(zip(heads.tolist(), relations.tolist(), strict=True)):
+        tails, sums = sparse.row(i)
+        expected = slow.sums(rows.rules, *pair, slow_fitted)
+        is_new += expected != slow.sums(rows.rules, *pair)
+        assert tails.tolist() == sorted(expected)
+        for tail, row in zip(tails.tolist(), sums, strict=True):
+            assert row == pytest.approx(expected[tail], rel=1e-5)
+            votes = [v for v in votes_for(rows, *pair, tail) if v.kind == "like tails"]
+            assert sum(vote.amount for vote in votes) == pytest.approx(row[4], rel=1e-5)
+    assert is_new > 20
+
+
 def test_no_row_is_left_behind_by_the_one_before(rows):
     found, slow = rows
     heads, relations = all_pairs(slow)
