@@ -56,6 +56,7 @@ FIT_ROWS_OF_RELATION = 100  # at most
 RELATION_PRIOR = 1.0  # keeps the weights of a relation near the common ones
 LOOP_PRIOR = 0.05  # keeps the weights of loops, of which there are few, near 0 or the common ones
 RATE_PRIOR = 1.0  # keeps slope and shift of a relation near 1 and 0
+BEND_PRIOR = 1.0  # keeps the slope from the knee on near 1
 KNEES = (-4.0, -3.0, -2.0, -1.0, 0.0)  # log-odds, of which one is the knee
 FIT_PAIRS = 4000  # (head, relation) for the probabilities, half of them with tails
 SHARE_BY_EDGES = 0.3  # of these pairs, drawn in proportion to their number of edges
@@ -577,7 +578,8 @@ def _fit_bend(
     from scipy.optimize import minimize_scalar
 
     def loss(slope: float, knee: float) -> float:
-        return _loss_of_logits(bent(logits, knee, slope), weights, is_edge, shares)[0]
+        likelihood = _loss_of_logits(bent(logits, knee, slope), weights, is_edge, shares)[0]
+        return likelihood + BEND_PRIOR * (1 - slope) ** 2
 
     found = []
     for knee in KNEES:

@@ -14,7 +14,7 @@ from tests.training.helpers import graph_of
 
 ODD = ["[red]x", "[/]", "a:key:b", "é", "plain"]
 
-LOW, HIGH = 0.01, 0.02  # probabilities that many missing edges of a small run exceed
+LOW, HIGH = 0.005, 0.01  # probabilities that many missing edges of a small run exceed
 
 pytestmark = pytest.mark.usefixtures("quick")
 
