@@ -578,8 +578,8 @@ def _fit_bend(
     from scipy.optimize import minimize_scalar
 
     def loss(slope: float, knee: float) -> float:
-        likelihood = _loss_of_logits(bent(logits, knee, slope), weights, is_edge, shares)[0]
-        return likelihood + BEND_PRIOR * (1 - slope) ** 2
+        of_tails, _ = _loss_of_logits(bent(logits, knee, slope), weights, is_edge, shares)
+        return of_tails + BEND_PRIOR * (1 - slope) ** 2
 
     found = []
     for knee in KNEES:
